@@ -1,0 +1,4 @@
+//! The forkpoint command.
+#![forbid(unsafe_code)]
+
+fn main() {}

@@ -1,0 +1,2 @@
+//! World, Branch, Checkpoint: the library.
+#![forbid(unsafe_code)]

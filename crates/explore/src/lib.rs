@@ -1,0 +1,2 @@
+//! Attempts, verification, scores, strategies and reports.
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! Layers, views, diff, apply, conflict and undo.
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! Init.
+#![forbid(unsafe_code)]

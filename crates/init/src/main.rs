@@ -1,0 +1,4 @@
+//! Entry of the init executable.
+#![forbid(unsafe_code)]
+
+fn main() {}

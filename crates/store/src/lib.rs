@@ -1,0 +1,2 @@
+//! Durable metadata shared by several processes.
+#![forbid(unsafe_code)]

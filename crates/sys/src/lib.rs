@@ -1,0 +1,1 @@
+//! The only unsafe code of Forkpoint: kernel interfaces behind safe functions.

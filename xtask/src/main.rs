@@ -1,0 +1,4 @@
+//! Build, test, demonstrate and measure Forkpoint.
+#![forbid(unsafe_code)]
+
+fn main() {}
