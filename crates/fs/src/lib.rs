@@ -1,2 +1,14 @@
 //! Layers, views, diff, apply, conflict and undo.
+//!
+//! A _stack_ of one disk is a list of layers under one writable upper directory; a _view_ is a
+//! kernel overlay mount of a stack; a _delta_ is what the topmost layers change against the rest.
+//! Nothing here knows of processes or of the store: callers give directories and get results.
+//! `docs/design-files.md` explains the layout and the algorithms.
 #![forbid(unsafe_code)]
+
+pub mod codes;
+pub mod delta;
+pub mod stack;
+pub mod stamp;
+
+pub use stack::{MountOptions, Stack};
