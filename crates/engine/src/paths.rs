@@ -1,0 +1,53 @@
+//! Where things lie in the store. Must not touch the file system.
+
+use forkpoint_model::{BranchId, CommitId, LayerId};
+use std::path::{Path, PathBuf};
+
+/// The layout of a store directory, as `docs/architecture.md` draws it.
+#[derive(Debug, Clone)]
+pub(crate) struct Paths {
+    store: PathBuf,
+}
+
+impl Paths {
+    pub(crate) fn new(store: PathBuf) -> Self {
+        Self { store }
+    }
+    pub(crate) fn store(&self) -> &Path {
+        &self.store
+    }
+    pub(crate) fn tmp(&self) -> PathBuf {
+        self.store.join("tmp")
+    }
+    /// A layer: an overlay's upper, live or sealed; in copy mode a whole tree.
+    pub(crate) fn layer(&self, id: LayerId) -> PathBuf {
+        self.store.join("layers").join(id.to_string())
+    }
+    pub(crate) fn branch(&self, id: BranchId) -> PathBuf {
+        self.store.join("branches").join(id.to_string())
+    }
+    pub(crate) fn branch_lock(&self, id: BranchId) -> PathBuf {
+        self.branch(id).join("lock")
+    }
+    /// The work directory of a disk's live upper: on the file system of the layers, as overlayfs
+    /// demands, and never reused by another upper.
+    pub(crate) fn work(&self, id: BranchId, disk: usize, upper: LayerId) -> PathBuf {
+        self.branch(id).join(format!("work-{disk}-{upper}"))
+    }
+    pub(crate) fn root_upper(&self, id: BranchId) -> PathBuf {
+        self.branch(id).join("root")
+    }
+    pub(crate) fn out(&self, id: BranchId) -> PathBuf {
+        self.branch(id).join("out")
+    }
+    pub(crate) fn log(&self, id: BranchId) -> PathBuf {
+        self.branch(id).join("log")
+    }
+    pub(crate) fn socket(&self, id: BranchId) -> PathBuf {
+        self.branch(id).join("sock")
+    }
+    /// The preferred staging directory of a commit; the target may force another place.
+    pub(crate) fn stage(&self, txn: CommitId) -> PathBuf {
+        self.store.join("commits").join(txn.to_string())
+    }
+}
