@@ -6,9 +6,17 @@
 //! and the engine drive exactly the same code.
 #![forbid(unsafe_code)]
 
+pub mod codes;
+pub mod commit;
 pub mod error;
 pub mod ids;
 pub mod participant;
+pub mod state;
+pub mod strategy;
 
 pub use error::{Code, Error, Kind, Result};
 pub use ids::*;
+pub use participant::{
+    ApplyOutcome, ChangeSummary, Conflict, Discarded, Participant, Source, TxnStatus, Vote,
+};
+pub use state::{BranchState, ForkLayer};

@@ -99,6 +99,10 @@ pub trait Participant {
     fn commit(&mut self, txn: CommitId, digest: Digest) -> Result<ApplyOutcome>;
     /// Forgets a staged set that was not decided.
     fn abort(&mut self, txn: CommitId) -> Result<()>;
+    /// Takes back what `commit` made visible (all of it, or the part that was done before it was
+    /// blocked). Edits made since block it. A participant whose visibility is the generation
+    /// pointer itself has nothing to do.
+    fn undo(&mut self, txn: CommitId, digest: Digest) -> Result<ApplyOutcome>;
     /// Ends a committed transaction: its staging may be collected, its undo is kept.
     fn end(&mut self, txn: CommitId) -> Result<()>;
     /// What it knows of a transaction.

@@ -1,0 +1,2 @@
+//! Tests of the branch state machine.
+use super::*;

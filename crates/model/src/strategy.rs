@@ -1,0 +1,109 @@
+//! How an exploration goes about its attempts, as pure code behind one small trait. It must not know
+//! how an attempt is run, verified, scored or committed: a driver does what it is told and says what
+//! came of it, so that a program (or an SDK in another language) can drive a strategy from outside.
+//!
+//! The driver answers each [`Action`] but `Finish` with exactly one event for that attempt:
+//! `Start` with [`Event::Finished`], [`Event::Failed`] or [`Event::Stopped`]; `Verify` with
+//! [`Event::Verified`], `Failed` or `Stopped`; `Score` with [`Event::Scored`], `Failed` or
+//! `Stopped`; `Commit` with [`Event::CommitResult`]. `Stop` has no answer of its own: it makes the
+//! pending one come soon, as `Stopped` unless it was too late. Without a verify command the driver
+//! answers `Verify` at once with whether the attempt exited with 0; without a score command it
+//! answers `Score` at once with no score.
+
+mod best_of_n;
+mod book;
+mod first_wins;
+mod repeat;
+
+pub use best_of_n::{BestOfN, Direction};
+pub use first_wins::FirstWins;
+pub use repeat::{all_pass, median};
+
+use serde::{Deserialize, Serialize};
+
+/// What happened to an exploration or to one of its attempts (numbered from 0).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    /// It begins. Sent once, first.
+    Begin {
+        /// How many attempts there are.
+        attempts: u32,
+        /// How many may be running, in verification or in scoring at once; 0 counts as 1.
+        jobs: u32,
+    },
+    /// The attempt's command ended and its branch is sealed.
+    Finished {
+        /// The attempt.
+        attempt: u32,
+        /// Whether it is worth verifying: false for a time limit, a limit hit, an empty change.
+        candidate: bool,
+    },
+    /// The verifier has judged.
+    Verified {
+        /// The attempt.
+        attempt: u32,
+        /// Whether it passed.
+        passed: bool,
+    },
+    /// The score is known.
+    Scored {
+        /// The attempt.
+        attempt: u32,
+        /// The score; none without a score command, or when it gave no number.
+        score: Option<f64>,
+        /// The size of its change, for ties.
+        changed_bytes: u64,
+    },
+    /// The attempt could not be started, verified or scored: it is out.
+    Failed {
+        /// The attempt.
+        attempt: u32,
+    },
+    /// The attempt, its verification or its scoring ended because of [`Action::Stop`].
+    Stopped {
+        /// The attempt.
+        attempt: u32,
+    },
+    /// What became of a commit.
+    CommitResult {
+        /// The attempt.
+        attempt: u32,
+        /// Whether it is committed; false for a conflict, drift, a lost race or a failure.
+        committed: bool,
+    },
+    /// The time for the whole exploration is over.
+    Deadline,
+    /// Someone interrupted it.
+    Interrupted,
+}
+
+/// What the driver must do next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// Fork and run this attempt.
+    Start(u32),
+    /// Verify this attempt, whose branch is sealed.
+    Verify(u32),
+    /// Score this attempt, which passed.
+    Score(u32),
+    /// Kill what runs of this attempt: its command, its verifier or its score.
+    Stop(u32),
+    /// Commit this attempt (or only choose it, if the exploration is not to commit).
+    Commit(u32),
+    /// It is over. Whatever still runs was told to stop.
+    Finish {
+        /// The committed attempt.
+        winner: Option<u32>,
+    },
+}
+
+/// A way to explore.
+pub trait Strategy {
+    /// Its name, as the spec and the report write it.
+    fn name(&self) -> &'static str;
+    /// Takes in what happened; returns what to do next, in this order. After `Finish` it returns
+    /// nothing.
+    fn on(&mut self, event: Event) -> Vec<Action>;
+}
