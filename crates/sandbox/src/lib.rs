@@ -1,2 +1,26 @@
 //! Namespaces, cgroups, limits and the life of a branch's processes.
+//!
+//! A [`Sandbox`] is the host-side handle of one running init, pid 1 of a branch. Nothing of the
+//! calling process ever changes namespace, so a multi-threaded program can start any number.
+//! `docs/design-sandbox.md` gives the order of system calls and the reason of each.
+//!
+//! **Architecture invariant:** this crate knows nothing of worlds, commits or SQLite: it is given
+//! directories and starts processes over them.
 #![forbid(unsafe_code)]
+
+pub mod codes;
+mod doctor;
+mod environment;
+mod exec;
+mod handle;
+mod worker;
+
+pub use doctor::{Check, CheckState, doctor};
+pub use environment::{default_masks, identity, is_secret_env};
+pub use exec::{ExecRequest, Running};
+pub use forkpoint_init::{
+    DiskMount, ExitKind, ExitReport, FinalUsage, IdRange, Identity, Limit, Limits, Network,
+    ProcessIdentity, SandboxSpec, Usage,
+};
+pub use handle::{Sandbox, is_alive, kill_process, sweep};
+pub use worker::Worker;
