@@ -10,5 +10,7 @@ pub mod codes;
 pub mod delta;
 pub mod stack;
 pub mod stamp;
+pub mod tree;
+pub mod view;
 
 pub use stack::{MountOptions, Stack};

@@ -1,0 +1,242 @@
+//! Copying a tree with everything in it: for snapshots, for the delta of a running branch, and
+//! where no overlay can be had.
+
+use super::cursor::Cursor;
+use super::file::{copy_attributes, copy_content, create_other, open_regular};
+use crate::codes;
+use forkpoint_model::Result;
+use forkpoint_sys::openat::{self, Meta};
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// How a tree is copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub struct CopyOptions {
+    /// The tree is an overlay's upper or a sealed layer: keep the overlay's own marks.
+    pub raw: bool,
+    /// Write everything back to the device before returning.
+    pub sync: bool,
+}
+
+/// What a copy did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct CopyReport {
+    /// Entries that are not directories, a file with several names once.
+    pub files: u64,
+    /// Directories, without the tree's own.
+    pub dirs: u64,
+    /// Bytes of content.
+    pub bytes: u64,
+    /// All content shares its blocks with the source.
+    pub reflinked: bool,
+    /// Sockets, which mean nothing outside the process that made them, and were left out.
+    pub sockets_skipped: u64,
+    /// Device nodes that the caller may not make, and were left out.
+    pub devices_skipped: u64,
+    /// Entries whose owner the caller may not give away, and which are the caller's now.
+    pub owners_lost: u64,
+}
+
+/// Copies the directory `src` to `dst`, which must not exist: content (sharing blocks where the
+/// file system can, holes kept), hard links among its files, symbolic links, FIFOs, device nodes,
+/// modes, owners, extended attributes, times. It does not go into file systems mounted below.
+pub fn copy(src: &Path, dst: &Path, options: &CopyOptions) -> Result<CopyReport> {
+    let from = openat::directory(src)
+        .map_err(|e| codes::READ.io(format_args!("cannot open {}", src.display()), e))?;
+    let writing = |e: io::Error| codes::WRITE.io(format_args!("cannot make {}", dst.display()), e);
+    rustix::fs::mkdir(dst, Mode::RWXU).map_err(|e| writing(e.into()))?;
+    let to = openat::directory(dst).map_err(writing)?;
+    let mut copier = Copier::new(from.as_fd(), to.as_fd(), *options)
+        .map_err(|e| codes::READ.io(format_args!("cannot open {}", src.display()), e))?;
+    copier.run().map_err(|e| {
+        let at = src.join(&copier.path);
+        codes::WRITE.io(
+            format_args!("cannot copy {} to {}", at.display(), dst.display()),
+            e,
+        )
+    })?;
+    if options.sync {
+        openat::syncfs(to.as_fd()).map_err(writing)?;
+    }
+    let mut report = copier.report;
+    report.reflinked = report.bytes > 0 && !copier.copied;
+    Ok(report)
+}
+
+struct Frame {
+    meta: Meta,
+    pending: Vec<OsString>,
+}
+
+struct Copier<'a> {
+    from: Cursor,
+    to: Cursor,
+    /// The new tree's root, to find the first name of a hard link from.
+    root: BorrowedFd<'a>,
+    device: (u32, u32),
+    mount: u64,
+    /// Where the cursors are, plus the entry being copied: for messages and hard links.
+    path: PathBuf,
+    open: Vec<Frame>,
+    /// The first name of each file that has several.
+    linked: HashMap<((u32, u32), u64), PathBuf>,
+    reflink: bool,
+    copied: bool,
+    options: CopyOptions,
+    report: CopyReport,
+}
+
+impl<'a> Copier<'a> {
+    fn new(from: BorrowedFd<'_>, root: BorrowedFd<'a>, options: CopyOptions) -> io::Result<Self> {
+        let meta = openat::stat_fd(from)?;
+        let from = Cursor::new(from)?;
+        let pending = Self::names(&from)?;
+        Ok(Self {
+            from,
+            to: Cursor::new(root)?,
+            root,
+            device: meta.dev,
+            mount: meta.mount_id,
+            path: PathBuf::new(),
+            open: vec![Frame { meta, pending }],
+            linked: HashMap::new(),
+            reflink: true,
+            copied: false,
+            options,
+            report: CopyReport::default(),
+        })
+    }
+
+    fn names(cursor: &Cursor) -> io::Result<Vec<OsString>> {
+        Ok(cursor
+            .names()?
+            .into_iter()
+            .map(|entry| entry.name)
+            .collect())
+    }
+
+    fn run(&mut self) -> io::Result<()> {
+        while let Some(frame) = self.open.last_mut() {
+            if let Some(name) = frame.pending.pop() {
+                self.path.push(&name);
+                let entered = self.entry(&name)?;
+                if !entered {
+                    self.path.pop();
+                }
+            } else if let Some(frame) = self.open.pop() {
+                self.finish(&frame.meta)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The directory where the cursors are is complete: give it its attributes, times last.
+    fn finish(&mut self, meta: &Meta) -> io::Result<()> {
+        let own = OsStr::new("");
+        let raw = self.options.raw;
+        let owned = copy_attributes((self.from.fd(), own), meta, (self.to.fd(), own), raw)?;
+        self.report.owners_lost += u64::from(!owned);
+        if !self.open.is_empty() {
+            self.from.leave()?;
+            self.to.leave()?;
+            self.path.pop();
+        }
+        Ok(())
+    }
+
+    /// Copies the entry `name`; true when it is a directory, which the cursors now are in.
+    fn entry(&mut self, name: &OsStr) -> io::Result<bool> {
+        let Some(meta) = openat::stat_opt(self.from.fd(), name)? else {
+            return Ok(false);
+        };
+        if meta.is_dir() {
+            return self.directory(name, meta);
+        }
+        if meta.nlink > 1 && self.link(name, &meta)? {
+            return Ok(false);
+        }
+        if meta.is_file() {
+            self.regular(name)?;
+        } else if rustix::fs::FileType::from_raw_mode(meta.mode) == rustix::fs::FileType::Socket {
+            self.report.sockets_skipped += 1;
+            return Ok(false);
+        } else {
+            match create_other((self.from.fd(), name), &meta, (self.to.fd(), name)) {
+                Ok(()) => {}
+                Err(e) if e.kind() == io::ErrorKind::PermissionDenied && !meta.is_symlink() => {
+                    self.report.devices_skipped += 1;
+                    return Ok(false);
+                }
+                Err(e) => return Err(e),
+            }
+            self.attributes(name, &meta)?;
+        }
+        self.report.files += 1;
+        if meta.nlink > 1 {
+            self.linked.insert((meta.dev, meta.ino), self.path.clone());
+        }
+        Ok(false)
+    }
+
+    fn attributes(&mut self, name: &OsStr, meta: &Meta) -> io::Result<()> {
+        let raw = self.options.raw;
+        let owned = copy_attributes((self.from.fd(), name), meta, (self.to.fd(), name), raw)?;
+        self.report.owners_lost += u64::from(!owned);
+        Ok(())
+    }
+
+    fn directory(&mut self, name: &OsStr, meta: Meta) -> io::Result<bool> {
+        rustix::fs::mkdirat(self.to.fd(), name, Mode::RWXU)?;
+        self.report.dirs += 1;
+        if meta.dev != self.device || meta.mount_id != self.mount {
+            // Something is mounted here: not part of this tree. Its place is.
+            return Ok(false);
+        }
+        self.from.enter(name)?;
+        self.to.enter(name)?;
+        let pending = Self::names(&self.from)?;
+        self.open.push(Frame { meta, pending });
+        Ok(true)
+    }
+
+    fn regular(&mut self, name: &OsStr) -> io::Result<()> {
+        let (from, meta) = open_regular(self.from.fd(), name)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let to = rustix::fs::openat(self.to.fd(), name, flags, Mode::RUSR | Mode::WUSR)?;
+        let shared = copy_content(from.as_fd(), to.as_fd(), meta.size, &mut self.reflink)?;
+        self.copied |= !shared && meta.size > 0;
+        self.report.bytes += meta.size;
+        drop(to);
+        self.attributes(name, &meta)
+    }
+
+    /// Links `name` to the copy of the same file under its first name, if there is one.
+    fn link(&self, name: &OsStr, meta: &Meta) -> io::Result<bool> {
+        let Some(first) = self.linked.get(&(meta.dev, meta.ino)) else {
+            return Ok(false);
+        };
+        let (dir, old) = deep_parent(self.root, first)?;
+        match rustix::fs::linkat(&dir, old, self.to.fd(), name, AtFlags::empty()) {
+            Ok(()) => Ok(true),
+            // The target file system allows fewer names: a copy more.
+            Err(Errno::MLINK) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+/// The directory that holds `path` below `root` and the last component, however long the path is.
+fn deep_parent<'p>(root: BorrowedFd<'_>, path: &'p Path) -> io::Result<(OwnedFd, &'p OsStr)> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut dir = rustix::fs::openat(root, ".", flags, Mode::empty())?;
+    for part in path.parent().unwrap_or(Path::new("")) {
+        dir = rustix::fs::openat(&dir, part, flags, Mode::empty())?;
+    }
+    Ok((dir, path.file_name().unwrap_or_default()))
+}

@@ -1,0 +1,15 @@
+//! Whole trees: copy, remove, measure. Every walk is by descriptors, follows no symbolic link, and
+//! needs neither stack nor descriptors in proportion to the depth.
+
+mod copy;
+mod cursor;
+mod file;
+mod remove;
+mod usage;
+
+pub use copy::{CopyOptions, CopyReport, copy};
+pub use remove::remove;
+pub use usage::{Usage, usage};
+
+pub(crate) use cursor::{Cursor, proc_link};
+pub(crate) use file::{copy_attributes, copy_content, create_other};
