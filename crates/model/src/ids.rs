@@ -45,7 +45,7 @@ macro_rules! id {
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                let mut text = [$letter as u8; 9];
+                let mut text = [$letter; 9];
                 for (i, slot) in text[1..].iter_mut().enumerate() {
                     *slot = ALPHABET[(self.0 >> (35 - 5 * i)) as usize & 31];
                 }
@@ -62,8 +62,8 @@ macro_rules! id {
         impl FromStr for $name {
             type Err = ParseIdError;
             fn from_str(text: &str) -> Result<Self, ParseIdError> {
-                let bad = ParseIdError { expected: $letter };
-                let rest = text.strip_prefix($letter).ok_or_else(|| bad.clone())?;
+                let bad = ParseIdError { expected: char::from($letter) };
+                let rest = text.strip_prefix(char::from($letter)).ok_or_else(|| bad.clone())?;
                 if rest.len() != 8 {
                     return Err(bad);
                 }
@@ -93,31 +93,31 @@ macro_rules! id {
 
 id!(
     /// A world: one unit of logical state with one durable head generation.
-    WorldId, 'w'
+    WorldId, b'w'
 );
 id!(
     /// A branch context.
-    BranchId, 'b'
+    BranchId, b'b'
 );
 id!(
     /// A checkpoint: an immutable, named generation of a world.
-    CheckpointId, 'k'
+    CheckpointId, b'k'
 );
 id!(
     /// A commit, which is also the transaction's identity at every participant.
-    CommitId, 'c'
+    CommitId, b'c'
 );
 id!(
     /// An exploration.
-    ExplorationId, 'x'
+    ExplorationId, b'x'
 );
 id!(
     /// A sealed layer of a disk or of a system root.
-    LayerId, 'l'
+    LayerId, b'l'
 );
 id!(
     /// A sibling group: the branches of one exploration or of one fork with a count.
-    GroupId, 'g'
+    GroupId, b'g'
 );
 
 /// A generation of a world's head. The first is 0 and each commit adds one.

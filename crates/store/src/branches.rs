@@ -1,0 +1,275 @@
+//! Branch rows: adding many at once, the state machine's transitions, and other changes.
+
+use crate::{
+    BranchRecord, Durability, NetworkKind, Store, codes,
+    row::{Reader, key, list_json, rows, signed, sql, sql_error, to_json},
+};
+use forkpoint_model::state::{BranchEvent, BranchState, ForkLayer, step};
+use forkpoint_model::{
+    BranchId, CheckpointId, Epoch, ExplorationId, Generation, GroupId, Result, Source, WorldId,
+};
+use rusqlite::params;
+
+/// The columns of a branch in the order of [`read_branch`]; the world is joined for `stale`.
+pub(crate) const BRANCH: &str = "SELECT b.id, b.name, b.world, b.parent_kind, b.parent, \
+    b.generation, b.group_id, b.exploration, b.attempt, b.state, b.epoch, b.stacks, b.root_layers, \
+    b.stamp_ns, b.durable, b.layer, b.network, b.uncaptured, b.verified, b.reason, b.process, \
+    b.created_ns, b.ended_ns, b.retained, b.bytes, b.detail, w.head \
+    FROM branches b JOIN worlds w ON w.id = b.world";
+
+const INSERT: &str = "INSERT INTO branches (id, name, world, parent_kind, parent, generation, \
+    group_id, exploration, attempt, state, epoch, stacks, root_layers, stamp_ns, durable, layer, \
+    network, uncaptured, verified, reason, process, created_ns, ended_ns, retained, bytes, detail) \
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, \
+    ?20, ?21, ?22, ?23, ?24, ?25, ?26)";
+
+const UPDATE: &str = "UPDATE branches SET name = ?2, world = ?3, parent_kind = ?4, parent = ?5, \
+    generation = ?6, group_id = ?7, exploration = ?8, attempt = ?9, state = ?10, epoch = ?11, \
+    stacks = ?12, root_layers = ?13, stamp_ns = ?14, durable = ?15, layer = ?16, network = ?17, \
+    uncaptured = ?18, verified = ?19, reason = ?20, process = ?21, created_ns = ?22, \
+    ended_ns = ?23, retained = ?24, bytes = ?25, detail = ?26 WHERE id = ?1";
+
+impl Store {
+    /// Adds a branch.
+    pub fn insert_branch(&self, branch: &BranchRecord) -> Result<()> {
+        self.insert_branches(std::slice::from_ref(branch))
+    }
+
+    /// Adds branches, all or none. FP0110 if an identifier is taken (draw another) or a name is.
+    pub fn insert_branches(&self, branches: &[BranchRecord]) -> Result<()> {
+        self.write(Durability::Normal, |_| {
+            branches
+                .iter()
+                .try_for_each(|branch| self.put(INSERT, branch))
+        })
+    }
+
+    /// A branch. FP0108 if there is none.
+    pub fn branch(&self, id: BranchId) -> Result<BranchRecord> {
+        self.opt_branch(id)?
+            .ok_or_else(|| codes::NOT_FOUND.error(format!("there is no branch {id}")))
+    }
+
+    pub(crate) fn opt_branch(&self, id: BranchId) -> Result<Option<BranchRecord>> {
+        let text = format!("{BRANCH} WHERE b.id = ?");
+        Ok(rows(&mut *self.cached(&text)?, [key(id.bits())], read_branch)?.pop())
+    }
+
+    /// Lets `event` happen to a branch, by the rules of [`forkpoint_model::state::step`]. At an end
+    /// the time is recorded and the process forgotten. Returns the branch as it now is.
+    ///
+    /// # Errors
+    /// Those of the state machine (FP0080 to FP0084), and FP0108 if there is no such branch.
+    pub fn transition(
+        &self,
+        id: BranchId,
+        event: &BranchEvent,
+        now_ns: i64,
+    ) -> Result<BranchRecord> {
+        self.transition_with(id, event, now_ns, |_| {})
+    }
+
+    /// As [`Store::transition`], and changes other fields in the same transaction (which cannot
+    /// change the state, the epoch or `stale`).
+    pub fn transition_with(
+        &self,
+        id: BranchId,
+        event: &BranchEvent,
+        now_ns: i64,
+        change: impl FnOnce(&mut BranchRecord),
+    ) -> Result<BranchRecord> {
+        // An end is a claim about the world (law 5): it must not be lost after it was made.
+        let durability = match event {
+            BranchEvent::Drained { .. } => self.durability(Durability::Full),
+            _ => self.durability(Durability::Normal),
+        };
+        self.write(durability, |_| {
+            let mut branch = self.branch(id)?;
+            let next = step(&branch.context(), event)?;
+            change(&mut branch);
+            branch.id = id;
+            branch.state = next.state;
+            branch.epoch = next.epoch;
+            if matches!(event, BranchEvent::Rebased) && branch.state.is_live() {
+                branch.generation = self.world(branch.world)?.head;
+            }
+            if branch.state.is_end() {
+                branch.ended_ns.get_or_insert(now_ns);
+                branch.process = None;
+            }
+            if !matches!(
+                branch.state,
+                BranchState::Verified { .. } | BranchState::Staged
+            ) && branch.state.is_live()
+            {
+                branch.verified = None;
+            }
+            self.put(UPDATE, &branch)?;
+            self.branch(id)
+        })
+    }
+
+    /// Changes the fields of a branch other than its state, epoch and `stale`, in one transaction.
+    /// Returns the branch as it now is.
+    pub fn modify_branch(
+        &self,
+        id: BranchId,
+        change: impl FnOnce(&mut BranchRecord),
+    ) -> Result<BranchRecord> {
+        let durability = self.durability(Durability::Normal);
+        self.write(durability, |_| {
+            let before = self.branch(id)?;
+            let mut branch = before.clone();
+            change(&mut branch);
+            branch.id = id;
+            branch.state = before.state;
+            branch.epoch = before.epoch;
+            self.put(UPDATE, &branch)?;
+            self.branch(id)
+        })
+    }
+
+    /// Forgets a branch that has ended, as `gc` does once nothing of it is retained. Refused for one
+    /// that has not ended or that others were forked from and still live.
+    pub fn remove_branch(&self, id: BranchId) -> Result<()> {
+        self.write(Durability::Normal, |_| {
+            let branch = self.branch(id)?;
+            if !branch.state.is_end() {
+                return Err(codes::TAKEN.error(format!(
+                    "branch {id} is {} and cannot be forgotten",
+                    branch.state
+                )));
+            }
+            self.cached("DELETE FROM branches WHERE id = ?")?
+                .execute([key(id.bits())])
+                .map_err(sql("removing a branch"))?;
+            Ok(())
+        })
+    }
+
+    fn put(&self, statement: &str, b: &BranchRecord) -> Result<()> {
+        let (parent_kind, parent) = match b.parent {
+            Source::Head(generation) => ("head", signed(generation.0)),
+            Source::Branch(id) => ("branch", key(id.bits())),
+            Source::Checkpoint(id) => ("checkpoint", key(id.bits())),
+        };
+        let layer = match b.layer {
+            ForkLayer::Effect => "effect",
+            ForkLayer::Reasoning => "reasoning",
+        };
+        self.cached(statement)?
+            .execute(params![
+                key(b.id.bits()),
+                b.name,
+                key(b.world.bits()),
+                parent_kind,
+                parent,
+                signed(b.generation.0),
+                b.group.map(|g| key(g.bits())),
+                b.exploration.map(|(x, _)| key(x.bits())),
+                b.exploration.map(|(_, i)| i),
+                b.state.as_str(),
+                signed(b.epoch.0),
+                list_json(&b.stacks)?,
+                list_json(&b.root_layers)?,
+                b.stamp_ns,
+                b.durable,
+                layer,
+                b.network.as_str(),
+                list_json(&b.uncaptured)?,
+                b.verified.as_ref().map(to_json).transpose()?,
+                b.reason,
+                b.process.as_ref().map(to_json).transpose()?,
+                b.created_ns,
+                b.ended_ns,
+                b.retained,
+                b.bytes.map(signed),
+                b.detail,
+            ])
+            .map_err(|e| self.explain_taken(b, e))?;
+        Ok(())
+    }
+
+    /// Says which of the unique values was taken.
+    fn explain_taken(&self, b: &BranchRecord, e: rusqlite::Error) -> forkpoint_model::Error {
+        let taken = matches!(
+            e.sqlite_error_code(),
+            Some(rusqlite::ErrorCode::ConstraintViolation)
+        );
+        match &b.name {
+            Some(name) if taken && e.to_string().contains("branches.name") => codes::TAKEN
+                .error(format!("a branch named {name:?} exists"))
+                .hint("choose another name, or end that branch (forkpoint abort) first"),
+            _ => sql_error("writing a branch", &e),
+        }
+    }
+}
+
+/// What the number in the column `parent` is.
+enum ParentKind {
+    Head,
+    Branch,
+    Checkpoint,
+}
+
+impl ParentKind {
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "head" => Some(Self::Head),
+            "branch" => Some(Self::Branch),
+            "checkpoint" => Some(Self::Checkpoint),
+            _ => None,
+        }
+    }
+
+    fn source(self, number: u64) -> Source {
+        match self {
+            Self::Head => Source::Head(Generation(number)),
+            Self::Branch => Source::Branch(BranchId::from_bits(number)),
+            Self::Checkpoint => Source::Checkpoint(CheckpointId::from_bits(number)),
+        }
+    }
+}
+
+pub(crate) fn read_branch(r: &mut Reader<'_, '_>) -> Result<BranchRecord> {
+    let id = r.id(BranchId::from_bits)?;
+    let name = r.get()?;
+    let world = r.id(WorldId::from_bits)?;
+    let kind = r.text(ParentKind::parse)?;
+    let parent = kind.source(r.unsigned()?);
+    let generation = Generation(r.unsigned()?);
+    let group = r.opt_id(GroupId::from_bits)?;
+    let exploration = r.opt_id(ExplorationId::from_bits)?;
+    let attempt: Option<u32> = r.get()?;
+    let state: BranchState = r.text(|s| s.parse().ok())?;
+    let mut branch = BranchRecord {
+        name,
+        group,
+        exploration: exploration.zip(attempt),
+        state,
+        epoch: Epoch(r.unsigned()?),
+        stacks: r.list()?,
+        root_layers: r.list()?,
+        stamp_ns: r.get()?,
+        durable: r.get()?,
+        layer: r.text(|s| match s {
+            "effect" => Some(ForkLayer::Effect),
+            "reasoning" => Some(ForkLayer::Reasoning),
+            _ => None,
+        })?,
+        network: r.text(NetworkKind::parse)?,
+        uncaptured: r.list()?,
+        verified: r.opt_json()?,
+        reason: r.get()?,
+        process: r.opt_json()?,
+        created_ns: r.get()?,
+        ended_ns: r.get()?,
+        retained: r.get()?,
+        bytes: r.get::<Option<i64>>()?.map(i64::cast_unsigned),
+        detail: r.get()?,
+        ..BranchRecord::new(id, world, parent, generation)
+    };
+    let head = Generation(r.unsigned()?);
+    branch.stale = state.is_live() && generation != head;
+    Ok(branch)
+}
