@@ -1,5 +1,10 @@
 //! Deltas: what the topmost layers of a stack change against the rest.
 
 mod change;
+mod compare;
+mod content;
+mod diff;
 
+pub use crate::tree::{Usage, usage};
 pub use change::{Change, ChangeKind, ChangeSet, DiffOptions, Differs, FileTime, FileType, order};
+pub use diff::{diff, diff_trees};

@@ -11,5 +11,5 @@ pub use copy::{CopyOptions, CopyReport, copy};
 pub use remove::remove;
 pub use usage::{Usage, usage};
 
-pub(crate) use cursor::{Cursor, proc_link};
-pub(crate) use file::{copy_attributes, copy_content, create_other};
+pub(crate) use cursor::Cursor;
+pub(crate) use file::open_regular;
