@@ -6,8 +6,11 @@
 //! `docs/design-files.md` explains the layout and the algorithms.
 #![forbid(unsafe_code)]
 
+mod bytes;
 pub mod codes;
 pub mod delta;
+pub mod ops;
+pub mod probe;
 pub mod stack;
 pub mod stamp;
 pub mod tree;

@@ -8,10 +8,13 @@ use std::path::PathBuf;
 pub struct Stack {
     /// The lower directories, topmost first; the last is the base. They never change while any
     /// view on them is mounted.
+    #[serde(with = "crate::bytes::list")]
     pub lowers: Vec<PathBuf>,
     /// The directory that takes every write. No two live mounts share one.
+    #[serde(with = "crate::bytes")]
     pub upper: PathBuf,
     /// The overlay's own work directory, beside the upper and on the same file system.
+    #[serde(with = "crate::bytes")]
     pub work: PathBuf,
 }
 

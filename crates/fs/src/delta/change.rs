@@ -107,6 +107,7 @@ impl Differs {
 pub struct Change {
     /// The path relative to the disk, as bytes: never assumed to be UTF-8. Empty for the root
     /// directory itself.
+    #[serde(with = "crate::bytes")]
     pub path: PathBuf,
     /// What became of it.
     pub kind: ChangeKind,
@@ -146,6 +147,7 @@ pub struct ChangeSet {
     pub changes: Vec<Change>,
     /// Directories that exist on both sides and differ only in their time, with the time they have
     /// now. No change by itself; a commit that touches such a directory sets it.
+    #[serde(with = "dir_times")]
     pub dir_times: Vec<(PathBuf, FileTime)>,
     /// Sum of the changes' sizes.
     pub bytes: u64,
@@ -166,6 +168,33 @@ impl ChangeSet {
     /// Whether nothing changed.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
+    }
+}
+
+/// Paths as bytes in the list of directory times.
+mod dir_times {
+    use super::FileTime;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use std::path::PathBuf;
+
+    #[derive(Serialize, Deserialize)]
+    struct Item(#[serde(with = "crate::bytes")] PathBuf, FileTime);
+
+    pub(super) fn serialize<S: Serializer>(
+        list: &[(PathBuf, FileTime)],
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.collect_seq(list.iter().map(|(path, time)| Item(path.clone(), *time)))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Vec<(PathBuf, FileTime)>, D::Error> {
+        let items = Vec::<Item>::deserialize(from)?;
+        Ok(items
+            .into_iter()
+            .map(|Item(path, time)| (path, time))
+            .collect())
     }
 }
 

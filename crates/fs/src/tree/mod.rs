@@ -11,5 +11,5 @@ pub use copy::{CopyOptions, CopyReport, copy};
 pub use remove::remove;
 pub use usage::{Usage, usage};
 
-pub(crate) use cursor::Cursor;
+pub(crate) use cursor::{Cursor, names, proc_link};
 pub(crate) use file::open_regular;
