@@ -14,6 +14,8 @@ pub const UNSAFE_FORK_POINT: Code = Code::new("FP0083", Kind::Invalid, "unsafe f
 /// The verifier failed on this branch and nobody said to commit it nevertheless.
 pub const FAILED_VERIFY: Code =
     Code::new("FP0084", Kind::Conflict, "the branch failed its verifier");
+/// A commit was interrupted before its decision; recovery aborted it.
+pub const INTERRUPTED: Code = Code::new("FP0085", Kind::Closed, "the commit was interrupted");
 /// An event that no correct driver sends; a fault of Forkpoint.
 pub const IMPOSSIBLE: Code = Code::new("FP0089", Kind::Internal, "impossible event");
 
@@ -24,5 +26,6 @@ pub const ALL: &[Code] = &[
     STALE,
     UNSAFE_FORK_POINT,
     FAILED_VERIFY,
+    INTERRUPTED,
     IMPOSSIBLE,
 ];

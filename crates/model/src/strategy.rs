@@ -107,3 +107,6 @@ pub trait Strategy {
     /// nothing.
     fn on(&mut self, event: Event) -> Vec<Action>;
 }
+
+#[cfg(test)]
+mod tests;
