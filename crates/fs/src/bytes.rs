@@ -40,8 +40,13 @@ pub(crate) mod list {
     }
 
     /// See [`super::serialize`].
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PathBuf>, D::Error> {
-        Ok(Vec::<Item>::deserialize(from)?.into_iter().map(|item| item.0).collect())
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Vec<PathBuf>, D::Error> {
+        Ok(Vec::<Item>::deserialize(from)?
+            .into_iter()
+            .map(|item| item.0)
+            .collect())
     }
 }
 
@@ -96,11 +101,23 @@ mod tests {
             #[serde(with = "crate::bytes::list")]
             more: Vec<PathBuf>,
         }
-        for bytes in [&b""[..], b"a\\x41", b"\xff\n\\", "dir/\u{e9}".as_bytes(), b"\xe9\xff/x"] {
+        for bytes in [
+            &b""[..],
+            b"a\\x41",
+            b"\xff\n\\",
+            "dir/\u{e9}".as_bytes(),
+            b"\xe9\xff/x",
+        ] {
             let path = PathBuf::from(OsString::from_vec(bytes.to_vec()));
-            let holder = Holder { more: vec![path.clone(), PathBuf::new()], path };
+            let holder = Holder {
+                more: vec![path.clone(), PathBuf::new()],
+                path,
+            };
             let binary = postcard::to_stdvec(&holder).expect("to binary");
-            assert_eq!(postcard::from_bytes::<Holder>(&binary).expect("from binary"), holder);
+            assert_eq!(
+                postcard::from_bytes::<Holder>(&binary).expect("from binary"),
+                holder
+            );
             assert_eq!(unescape(&escape(bytes)).as_deref(), Some(bytes));
         }
         assert_eq!(unescape("\\q"), None);

@@ -19,6 +19,31 @@ pub const BAD_LAYER: Code = Code::new("FP0205", Kind::Data, "a layer is damaged"
 pub const CHANGED_MEANWHILE: Code =
     Code::new("FP0206", Kind::Conflict, "a file changed while it was read");
 
+/// A redo journal is damaged, or of another version.
+pub const JOURNAL: Code = Code::new("FP0250", Kind::Data, "a redo journal is damaged");
+/// A change could not be staged.
+pub const STAGE: Code = Code::new("FP0251", Kind::Io, "a change cannot be staged");
+/// The disk is full, or the quota used up.
+pub const NO_SPACE: Code = Code::new("FP0252", Kind::Io, "no space to stage a change");
+/// No directory serves as a stage.
+pub const NO_STAGE: Code = Code::new("FP0253", Kind::Unavailable, "no place to stage a change");
+/// The base changed since the fork, where the delta would change it.
+pub const BASE_CHANGED: Code = Code::new("FP0254", Kind::Conflict, "the base changed since");
+/// An owner cannot be kept.
+pub const OWNER: Code = Code::new("FP0255", Kind::Unavailable, "an owner cannot be kept");
+/// A glob cannot be read.
+pub const BAD_GLOB: Code = Code::new("FP0256", Kind::Invalid, "a glob cannot be read");
+/// A protected path could not be restored.
+pub const PROTECT: Code = Code::new("FP0257", Kind::Io, "a protected path cannot be restored");
+/// The stage of a decided commit is gone.
+pub const STAGE_LOST: Code = Code::new("FP0258", Kind::Data, "a stage is gone");
+/// The base has a directory that cannot be changed.
+pub const CANNOT_APPLY: Code = Code::new(
+    "FP0259",
+    Kind::Unavailable,
+    "the base cannot be changed there",
+);
+
 /// Every code of this crate.
 pub const ALL: &[Code] = &[
     MOUNT,
@@ -28,4 +53,14 @@ pub const ALL: &[Code] = &[
     WRITE,
     BAD_LAYER,
     CHANGED_MEANWHILE,
+    JOURNAL,
+    STAGE,
+    NO_SPACE,
+    NO_STAGE,
+    BASE_CHANGED,
+    OWNER,
+    BAD_GLOB,
+    PROTECT,
+    STAGE_LOST,
+    CANNOT_APPLY,
 ];

@@ -6,11 +6,15 @@
 //! `docs/design-files.md` explains the layout and the algorithms.
 #![forbid(unsafe_code)]
 
+pub mod apply;
 mod bytes;
 pub mod codes;
+pub mod conflict;
 pub mod delta;
 pub mod ops;
 pub mod probe;
+pub mod protect;
+pub mod select;
 pub mod stack;
 pub mod stamp;
 pub mod tree;

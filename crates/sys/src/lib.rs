@@ -1,5 +1,6 @@
 //! The only unsafe code of Forkpoint: kernel interfaces behind safe functions.
 
+pub mod apply_io;
 pub mod caps;
 pub mod clock;
 pub mod clone;
