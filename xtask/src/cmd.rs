@@ -22,12 +22,6 @@ pub(crate) struct Finished {
     pub(crate) wall: Duration,
 }
 
-impl Finished {
-    pub(crate) fn success(&self) -> bool {
-        self.status.is_some_and(|s| s.success())
-    }
-}
-
 /// Runs `command` in a process group of its own, with empty input and its output kept in files (a pipe would be held
 /// open by any process it leaves behind). At `limit`, and when it has ended, what is left of the group is killed.
 pub(crate) fn run_bounded(command: &mut Command, limit: Duration) -> Result<Finished> {
@@ -170,6 +164,27 @@ pub(crate) fn artifacts(arguments: &[OsString]) -> Result<Vec<Artifact>> {
         }
     }
     Ok(found)
+}
+
+/// The `forkpoint` executable: `FORKPOINT_BIN` where that is set, else built in the given profile.
+pub(crate) fn forkpoint(release: bool) -> Result<PathBuf> {
+    if let Some(given) = std::env::var_os("FORKPOINT_BIN") {
+        return Ok(std::path::absolute(given)?);
+    }
+    let mut arguments = vec!["build", "--package", "forkpoint-cli"];
+    if release {
+        arguments.push("--release");
+    }
+    println!(
+        "building the command ({} profile)",
+        if release { "release" } else { "development" }
+    );
+    let arguments: Vec<OsString> = arguments.into_iter().map(OsString::from).collect();
+    let built = artifacts(&arguments)?;
+    let found = built
+        .into_iter()
+        .find(|a| a.target == "forkpoint" && a.kind == "bin");
+    Ok(found.context("cargo built no `forkpoint`")?.executable)
 }
 
 /// An executable that cargo built.
