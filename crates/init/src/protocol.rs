@@ -1,0 +1,121 @@
+//! The messages between init or the worker and who speaks to them.
+//!
+//! Every request carries, as its first descriptor, the socket its answer goes to: any number of
+//! threads and processes can ask at once, and a closed answer socket means that init is gone.
+
+use crate::bytes::Bytes;
+use crate::spec::{ExitReport, SandboxSpec, Usage};
+use forkpoint_fs::MountOptions;
+use forkpoint_model::Error;
+use serde::{Deserialize, Serialize};
+
+/// The first message to init, with the descriptors that [`Setup`] counts.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Setup {
+    /// What to build.
+    pub spec: SandboxSpec,
+    /// The first descriptor is the listening control socket.
+    pub listener: bool,
+    /// The cgroup directories that follow, in this order.
+    pub cgroups: Vec<CgroupKind>,
+}
+
+/// What a cgroup directory measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CgroupKind {
+    /// All of it, as far as its controllers are enabled.
+    V2,
+    /// The v1 memory controller.
+    V1Memory,
+    /// The v1 pids controller.
+    V1Pids,
+    /// The v1 cpuacct controller.
+    V1Cpu,
+}
+
+/// Init's answer to [`Setup`].
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Ready {
+    /// The views are mounted; these things could not be captured or limited.
+    Started(Vec<String>),
+    /// It could not be set up.
+    Failed(Error),
+}
+
+/// A command, with its standard streams as descriptors 1 to 3 and its score's as 4.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ExecMessage {
+    /// The program and its arguments.
+    pub argv: Vec<Bytes>,
+    /// The whole environment.
+    pub env: Vec<(Bytes, Bytes)>,
+    /// The working directory.
+    pub cwd: Bytes,
+    /// Whether descriptor 4 is there.
+    pub score: bool,
+    /// Give it a session of its own.
+    pub new_session: bool,
+}
+
+/// A request to a running init.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum ToInit {
+    /// Start a command; answered by [`FromInit::Exited`] when it has ended.
+    Exec(ExecMessage),
+    /// Stop everything; answered by `Done`.
+    Freeze,
+    /// Let everything go on; answered by `Done`.
+    Thaw,
+    /// Answered by `Usage`.
+    Usage,
+    /// Answered by `Warnings`.
+    Warnings,
+}
+
+/// What can be sent on a command's answer socket.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum ToCommand {
+    /// Send it a signal.
+    Signal(i32),
+}
+
+/// An answer of init.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum FromInit {
+    /// It was done.
+    Done,
+    /// It was refused, or failed.
+    Failed(Error),
+    /// The command has ended.
+    Exited(ExitReport),
+    /// What the sandbox takes.
+    Usage(Usage),
+    /// What could not be captured or limited.
+    Warnings(Vec<String>),
+}
+
+/// A request to the worker.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum ToWorker {
+    /// Mount a view.
+    View {
+        /// Its layers.
+        #[serde(with = "crate::bytes::stack")]
+        stack: forkpoint_fs::Stack,
+        /// How.
+        options: MountOptions,
+    },
+    /// Keep the descriptor that follows (a lock) for as long as the worker lives.
+    Hold,
+}
+
+/// An answer of the worker.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum FromWorker {
+    /// The view's detached mount follows.
+    View,
+    /// It was done.
+    Done,
+    /// It failed.
+    Failed(Error),
+}
