@@ -31,8 +31,8 @@ pub use journal::Journal;
 pub use prepare::MAX_NOTES;
 pub use redo::{redo, redo_with};
 pub use stage::{stage, stage_with};
-pub use stage_dir::stage_dir;
-pub use undo::{undo, undo_with};
+pub use stage_dir::{stage_dir, stage_places};
+pub use undo::{check_undo, undo, undo_with};
 
 use forkpoint_model::Result;
 use std::path::Path;

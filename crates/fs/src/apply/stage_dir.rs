@@ -21,10 +21,8 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// `FP0253` says what each place lacks.
 pub fn stage_dir(base: &Path, preferred: &Path, txn: CommitId) -> Result<PathBuf> {
-    let own = format!(".forkpoint-{txn}");
-    let mut places = vec![preferred.to_owned()];
-    places.extend(base.parent().map(|parent| parent.join(&own)));
-    places.push(base.join(&own));
+    let own = own_name(txn);
+    let places = stage_places(base, preferred, txn);
     let mut reasons = Vec::new();
     for place in places {
         match try_place(base, &place, &own) {
@@ -39,6 +37,19 @@ pub fn stage_dir(base: &Path, preferred: &Path, txn: CommitId) -> Result<PathBuf
             reasons.join("; ")
         ))
         .hint("make the base's directory or the one above it writable"))
+}
+
+/// The places [`stage_dir`] tries, in its order; what lies there of a commit is its stage.
+pub fn stage_places(base: &Path, preferred: &Path, txn: CommitId) -> Vec<PathBuf> {
+    let own = own_name(txn);
+    let mut places = vec![preferred.to_owned()];
+    places.extend(base.parent().map(|parent| parent.join(&own)));
+    places.push(base.join(&own));
+    places
+}
+
+fn own_name(txn: CommitId) -> String {
+    format!(".forkpoint-{txn}")
 }
 
 fn try_place(base: &Path, place: &Path, own: &str) -> Result<(), String> {

@@ -29,14 +29,8 @@ pub fn undo_with(io: Io<'_>, base: &Path, journal: &Journal) -> Result<Redo> {
         Ok(place) => place,
         Err(item) => return Ok(Redo::Blocked(vec![item])),
     };
-    let mut items = Vec::new();
-    for op in journal.ops.iter().rev() {
-        if let Err(item) = run(&place, None, op) {
-            items.push(item);
-        }
-    }
+    let items = looked_at(&place);
     if !items.is_empty() {
-        items.reverse();
         return Ok(Redo::Blocked(items));
     }
     let mut sync_all = false;
@@ -50,6 +44,25 @@ pub fn undo_with(io: Io<'_>, base: &Path, journal: &Journal) -> Result<Redo> {
         Ok(()) => Ok(Redo::Done),
         Err(item) => Ok(Redo::Blocked(vec![item])),
     }
+}
+
+/// What would block an undo now. Changes nothing.
+///
+/// # Errors
+/// As [`undo`].
+pub fn check_undo(base: &Path, journal: &Journal) -> Result<Redo> {
+    let items = match Place::open(base, journal)? {
+        Ok(place) => looked_at(&place),
+        Err(item) => vec![item],
+    };
+    Ok(if items.is_empty() { Redo::Done } else { Redo::Blocked(items) })
+}
+
+fn looked_at(place: &Place<'_>) -> Vec<Blocked> {
+    let ops = &place.journal.ops;
+    let mut items: Vec<_> = ops.iter().rev().filter_map(|op| run(place, None, op).err()).collect();
+    items.reverse();
+    items
 }
 
 /// One operation, backwards; without an `io` it is only looked at.
