@@ -7,8 +7,10 @@
 #![forbid(unsafe_code)]
 
 pub mod apply;
+pub mod apply_ops;
 mod bytes;
 pub mod codes;
+pub mod compact;
 pub mod conflict;
 pub mod delta;
 pub mod ops;

@@ -2,9 +2,10 @@
 //! user's deltas hold files that the user may not touch, so a worker inside the user's own id
 //! mapping performs them. Root performs them in its own process.
 
+use crate::compact::MergeReport;
 use crate::delta::{self, ChangeSet, DiffOptions};
 use crate::tree::{self, CopyOptions, CopyReport, Usage};
-use crate::{bytes, codes, probe, view};
+use crate::{bytes, codes, compact, probe, view};
 use forkpoint_model::Result;
 use forkpoint_sys::openat;
 use rustix::fs::OFlags;
@@ -58,6 +59,20 @@ pub enum FsRequest {
         #[serde(with = "bytes")]
         path: PathBuf,
     },
+    /// [`compact::merge`].
+    Compact {
+        /// The layers to merge, topmost first.
+        #[serde(with = "bytes::list")]
+        layers: Vec<PathBuf>,
+        /// What is under them, topmost first, the base last.
+        #[serde(with = "bytes::list")]
+        below: Vec<PathBuf>,
+        /// The layer to make.
+        #[serde(with = "bytes")]
+        out: PathBuf,
+        /// How the layers are marked.
+        options: DiffOptions,
+    },
     /// [`view::prepare_pair`].
     PreparePair {
         /// The upper directory to make.
@@ -106,6 +121,8 @@ pub enum FsRequest {
         /// At most so many bytes.
         max_len: u64,
     },
+    /// Conflicts, protection and apply.
+    Apply(crate::apply_ops::ApplyRequest),
     /// [`probe::support`].
     Probe {
         /// The store's directory.
@@ -130,8 +147,12 @@ pub enum FsResponse {
     Usage(Usage),
     /// Of `Copy`.
     Copied(CopyReport),
+    /// Of `Compact`.
+    Merged(MergeReport),
     /// Of `ReadFile`: `None` where there is no such file, or it is not a regular one.
     File(Option<FileContent>),
+    /// Of `Apply`.
+    Apply(crate::apply_ops::ApplyResponse),
     /// Of `Probe`.
     Support(probe::Support),
 }
@@ -161,6 +182,12 @@ pub fn execute(request: FsRequest) -> Result<FsResponse> {
             tree::copy(&src, &dst, &options).map(FsResponse::Copied)
         }
         FsRequest::Remove { path } => tree::remove(&path).map(|()| FsResponse::Done),
+        FsRequest::Compact {
+            layers,
+            below,
+            out,
+            options,
+        } => compact::merge(&layers, &below, &out, &options).map(FsResponse::Merged),
         FsRequest::PreparePair { upper, work, base } => {
             view::prepare_pair(&upper, &work, &base).map(|()| FsResponse::Done)
         }
@@ -173,6 +200,7 @@ pub fn execute(request: FsRequest) -> Result<FsResponse> {
             path,
             max_len,
         } => read_file(&layers, options, &path, max_len).map(FsResponse::File),
+        FsRequest::Apply(request) => crate::apply_ops::execute(request).map(FsResponse::Apply),
         FsRequest::Probe {
             store,
             base,

@@ -2,7 +2,7 @@
 //!
 //! Kernels with fine-grained times (Linux 6.13) hand out a fresh, fine time for a change of a file
 //! whose time was looked at since its last change, and from then on no file gets an earlier one.
-//! So the stamp is the ctime of a directory that was looked at, changed, and looked at again. On
+//! So the stamp is the ctime of a directory that was changed, looked at, and changed again. On
 //! older kernels the time is that of the last timer tick: still no later change has an earlier
 //! one, but changes of the same tick _before_ the stamp have an equal one and count as later.
 //!
@@ -39,8 +39,12 @@ pub fn take(probe_dir: &Path) -> Result<Stamp> {
 }
 
 fn touch(dir: BorrowedFd<'_>) -> io::Result<Stamp> {
-    let before = openat::stat_fd(dir)?;
-    rustix::fs::fchmod(dir, Mode::from_raw_mode(before.permissions()))?;
+    let mode = Mode::from_raw_mode(openat::stat_fd(dir)?.permissions());
+    // The first change may be given the time of the last timer tick, which an earlier change
+    // elsewhere has, too. The second finds that time looked at and not yet passed: a fine one.
+    rustix::fs::fchmod(dir, mode)?;
+    openat::stat_fd(dir)?;
+    rustix::fs::fchmod(dir, mode)?;
     Ok(Stamp(openat::stat_fd(dir)?.ctime.as_ns()))
 }
 

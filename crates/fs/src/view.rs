@@ -139,7 +139,7 @@ const VOLATILE_MARK: &str = "work/incompat/volatile";
 /// A work directory that served a volatile mount is refused by the kernel for ever, since after a
 /// crash its upper may be torn. Whoever mounts it again knows better (no power was lost since, or
 /// the upper was synced): give it a new one.
-fn renew_volatile_work(work: &Path) -> Result<()> {
+pub fn renew_volatile_work(work: &Path) -> Result<()> {
     let fault = |e: io::Error| {
         codes::WRITE.io(
             format_args!("cannot renew the work directory {}", work.display()),

@@ -6,10 +6,13 @@
 //! neither a path's length nor the characters in it matter.
 
 use crate::mount::{Context, MountAttrFlags, MountError, clone_tree};
+use crate::openat;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount as rm;
 use std::ffi::CString;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -163,9 +166,41 @@ fn options(overlay: &Overlay<'_>) -> Vec<(&'static str, Option<&'static str>)> {
 /// A thread of its own leaves the caller's mount namespace, mounts there, and gives back a detached
 /// clone: nobody else ever sees the mount, and nothing of the caller changes.
 fn by_mount2(overlay: &Overlay<'_>) -> Result<OwnedFd, MountError> {
-    let mut text = format!("lowerdir={}", joined(overlay.lowers));
-    if let Some((upper, work)) = overlay.upper {
-        text.push_str(&format!(",upperdir={},workdir={}", link(upper), link(work)));
+    std::thread::scope(|scope| {
+        let made = std::thread::Builder::new().spawn_scoped(scope, || private_mount(overlay));
+        match made.map_err(|e| MountError::new("thread", e))?.join() {
+            Ok(result) => result,
+            Err(_) => Err(MountError::new("thread", Errno::INTR)),
+        }
+    })
+}
+
+fn private_mount(overlay: &Overlay<'_>) -> Result<OwnedFd, MountError> {
+    // SAFETY: a new mount namespace (and with it a working directory of its own) for this thread
+    // alone, which shares no other state through it and ends right after.
+    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }
+        .map_err(|errno| MountError::new("unshare", errno))?;
+    let private = rm::MountPropagationFlags::PRIVATE | rm::MountPropagationFlags::REC;
+    rm::mount_change("/", private).map_err(|errno| MountError::new("make private", errno))?;
+    // The kernel takes layers of the mounter's own namespace only, so each is opened again here.
+    let again = |fd: BorrowedFd<'_>| reopen(fd).map_err(|e| MountError::new("reopen a layer", e));
+    let lowers: Vec<OwnedFd> = overlay
+        .lowers
+        .iter()
+        .map(|fd| again(*fd))
+        .collect::<Result<_, _>>()?;
+    let lowers: Vec<BorrowedFd<'_>> = lowers.iter().map(AsFd::as_fd).collect();
+    let upper = match overlay.upper {
+        Some((upper, work)) => Some((again(upper)?, again(work)?)),
+        None => None,
+    };
+    let mut text = format!("lowerdir={}", joined(&lowers));
+    if let Some((upper, work)) = &upper {
+        text.push_str(&format!(
+            ",upperdir={},workdir={}",
+            link(upper.as_fd()),
+            link(work.as_fd())
+        ));
     }
     for (key, value) in options(overlay) {
         text.push(',');
@@ -184,29 +219,25 @@ fn by_mount2(overlay: &Overlay<'_>) -> Result<OwnedFd, MountError> {
     let text = CString::new(text).map_err(|_| MountError::new("mount(2)", Errno::INVAL))?;
     // Any directory will do as the place, and this one exists: the texts above are read in it.
     let target = Path::new("/proc");
-    std::thread::scope(|scope| {
-        let made = std::thread::Builder::new().spawn_scoped(scope, || private_mount(target, &text));
-        match made.map_err(|e| MountError::new("thread", e))?.join() {
-            Ok(result) => result,
-            Err(_) => Err(MountError::new("thread", Errno::INTR)),
-        }
-    })
-}
-
-fn private_mount(target: &Path, options: &CString) -> Result<OwnedFd, MountError> {
-    // SAFETY: a new mount namespace (and with it a working directory of its own) for this thread
-    // alone, which shares no other state through it and ends right after.
-    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }
-        .map_err(|errno| MountError::new("unshare", errno))?;
-    let private = rm::MountPropagationFlags::PRIVATE | rm::MountPropagationFlags::REC;
-    rm::mount_change("/", private).map_err(|errno| MountError::new("make private", errno))?;
     rm::mount(
         "overlay",
         target,
         "overlay",
         rm::MountFlags::empty(),
-        options.as_c_str(),
+        text.as_c_str(),
     )
     .map_err(|errno| MountError::new("mount(2)", errno))?;
     clone_tree(rustix::fs::CWD, target, false).map_err(|e| MountError::new("open_tree", e))
+}
+
+/// Opens the same directory by its path, in this thread's mount namespace.
+fn reopen(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let path = rustix::fs::readlink(link(fd), Vec::new())?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let again = rustix::fs::open(path, flags, Mode::empty())?;
+    let (old, new) = (openat::stat_fd(fd)?, openat::stat_fd(again.as_fd())?);
+    if (old.dev, old.ino) != (new.dev, new.ino) {
+        return Err(Errno::STALE.into());
+    }
+    Ok(again)
 }

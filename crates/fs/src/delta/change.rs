@@ -151,7 +151,7 @@ pub struct ChangeSet {
     pub dir_times: Vec<(PathBuf, FileTime)>,
     /// Sum of the changes' sizes.
     pub bytes: u64,
-    /// Candidates that turned out equal on both sides.
+    /// Candidates other than directories that turned out equal on both sides.
     pub skipped_noops: u64,
 }
 

@@ -142,7 +142,7 @@ impl Comparer {
             });
         } else if listed {
             self.push(change);
-        } else {
+        } else if now.kind != FileType::Dir {
             self.set.skipped_noops += 1;
         }
         Ok(())

@@ -233,10 +233,40 @@ impl<'a> Copier<'a> {
 
 /// The directory that holds `path` below `root` and the last component, however long the path is.
 fn deep_parent<'p>(root: BorrowedFd<'_>, path: &'p Path) -> io::Result<(OwnedFd, &'p OsStr)> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let dir = open_deep(root, path.parent().unwrap_or(Path::new("")))?;
+    Ok((dir, path.file_name().unwrap_or_default()))
+}
+
+/// Opens the directory `path` below `root` for reading, however long the path is, following no
+/// symbolic link. An empty path opens `root` anew.
+pub(crate) fn open_deep(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
+    /// The kernel takes paths of less than 4096 bytes.
+    const SHORT: usize = 4000;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    if path.as_os_str().len() < SHORT {
+        return openat::beneath(root, path, flags, Mode::empty());
+    }
     let mut dir = rustix::fs::openat(root, ".", flags, Mode::empty())?;
-    for part in path.parent().unwrap_or(Path::new("")) {
+    for part in path {
         dir = rustix::fs::openat(&dir, part, flags, Mode::empty())?;
     }
-    Ok((dir, path.file_name().unwrap_or_default()))
+    Ok(dir)
+}
+
+/// Copies the entry `name`, which is not a directory, with all its attributes and overlay marks.
+pub(crate) fn copy_entry(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
+    let mut meta = openat::stat(from, name)?;
+    if meta.is_file() {
+        let (source, now) = open_regular(from, name)?;
+        meta = now;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let target = rustix::fs::openat(to, name, flags, Mode::RUSR | Mode::WUSR)?;
+        copy_content(source.as_fd(), target.as_fd(), meta.size, &mut true)?;
+    } else {
+        create_other((from, name), &meta, (to, name))?;
+    }
+    if !copy_attributes((from, name), &meta, (to, name), true)? {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    Ok(())
 }

@@ -146,6 +146,19 @@ pub(crate) fn copy_attributes(
     Ok(owned)
 }
 
+/// Gives the directory `dir` the access and modification time of `meta`.
+pub(crate) fn set_times(dir: BorrowedFd<'_>, meta: &Meta) -> io::Result<()> {
+    let time = |t: openat::FileTime| Timespec {
+        tv_sec: t.secs,
+        tv_nsec: t.nanos.into(),
+    };
+    let times = Timestamps {
+        last_access: time(meta.atime),
+        last_modification: time(meta.mtime),
+    };
+    Ok(rustix::fs::futimens(dir, &times)?)
+}
+
 /// The name of a directory itself for calls that do not take an empty one.
 fn dot(name: &OsStr) -> &OsStr {
     if name.is_empty() {

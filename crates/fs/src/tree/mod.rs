@@ -11,5 +11,6 @@ pub use copy::{CopyOptions, CopyReport, copy};
 pub use remove::remove;
 pub use usage::{Usage, usage};
 
+pub(crate) use copy::{copy_entry, open_deep};
 pub(crate) use cursor::{Cursor, names, proc_link};
-pub(crate) use file::open_regular;
+pub(crate) use file::{copy_attributes, open_regular, set_times};

@@ -1,7 +1,12 @@
 //! What the tests of views, diffs and compaction share: running a test as root and in a user
 //! namespace, random operations on a tree, and a snapshot of everything a tree holds.
-#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test binary uses a part of it"
+)]
 
+pub mod apply;
 pub mod ops;
 pub mod snapshot;
 
