@@ -34,10 +34,6 @@ pub(super) fn abort(setting: &Setting) -> Result<Table> {
     run("bench_abort", setting)
 }
 
-pub(super) fn losers(setting: &Setting) -> Result<Table> {
-    run("bench_losers", setting)
-}
-
 fn run(example: &str, setting: &Setting) -> Result<Table> {
     let file = format!("crates/engine/examples/{example}.rs");
     if !cmd::root().join(&file).exists() {

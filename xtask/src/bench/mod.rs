@@ -7,6 +7,7 @@ mod exec;
 mod floor;
 mod inside;
 mod library;
+mod losers;
 mod measure;
 
 use std::path::{Path, PathBuf};
@@ -61,8 +62,8 @@ const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "losers",
-        what: "library: first pass until losers are dead",
-        run: library::losers,
+        what: "first pass until every loser is dead",
+        run: losers::run,
     },
 ];
 
