@@ -55,12 +55,20 @@ pub fn check_undo(base: &Path, journal: &Journal) -> Result<Redo> {
         Ok(place) => looked_at(&place),
         Err(item) => vec![item],
     };
-    Ok(if items.is_empty() { Redo::Done } else { Redo::Blocked(items) })
+    Ok(if items.is_empty() {
+        Redo::Done
+    } else {
+        Redo::Blocked(items)
+    })
 }
 
 fn looked_at(place: &Place<'_>) -> Vec<Blocked> {
     let ops = &place.journal.ops;
-    let mut items: Vec<_> = ops.iter().rev().filter_map(|op| run(place, None, op).err()).collect();
+    let mut items: Vec<_> = ops
+        .iter()
+        .rev()
+        .filter_map(|op| run(place, None, op).err())
+        .collect();
     items.reverse();
     items
 }

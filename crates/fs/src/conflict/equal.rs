@@ -43,12 +43,17 @@ fn xattr_all(at: At<'_, '_>) -> io::Result<Vec<(std::ffi::OsString, Vec<u8>)>> {
 }
 
 fn open((dir, name): At<'_, '_>, flags: OFlags) -> io::Result<OwnedFd> {
-    let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let flags = flags | OFlags::NOFOLLOW;
     openat::beneath(dir, Path::new(name), flags, Mode::empty())
 }
 
+/// Without waiting for a writer, should it have become a FIFO.
+fn read(at: At<'_, '_>) -> io::Result<OwnedFd> {
+    open(at, OFlags::RDONLY | OFlags::NONBLOCK)
+}
+
 fn files(a: At<'_, '_>, x: &Meta, b: At<'_, '_>, y: &Meta) -> io::Result<bool> {
-    let (first, second) = (open(a, OFlags::RDONLY)?, open(b, OFlags::RDONLY)?);
+    let (first, second) = (read(a)?, read(b)?);
     if a.1 == "index" {
         let digest = |fd: &OwnedFd| index::digest(fd.as_fd());
         if let (Some(one), Some(two)) = (digest(&first)?, digest(&second)?) {
