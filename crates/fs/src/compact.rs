@@ -59,11 +59,10 @@ pub fn merge(
     rustix::fs::mkdir(out, Mode::RWXU)
         .map_err(|e| codes::WRITE.io(format_args!("cannot make {}", out.display()), e))?;
     let merged = merge_into(layers, below, out, options);
-    if merged.is_err() {
-        if let Err(left) = tree::remove(out) {
-            return merged
-                .map_err(|e| e.context(format_args!("and {} stays: {left}", out.display())));
-        }
+    if merged.is_err()
+        && let Err(left) = tree::remove(out)
+    {
+        return merged.map_err(|e| e.context(format_args!("and {} stays: {left}", out.display())));
     }
     merged
 }

@@ -4,8 +4,9 @@
 
 use crate::compact::MergeReport;
 use crate::delta::{self, ChangeSet, DiffOptions};
+use crate::stamp::Stamp;
 use crate::tree::{self, CopyOptions, CopyReport, Usage};
-use crate::{bytes, codes, compact, probe, view};
+use crate::{bytes, codes, compact, probe, stamp, view};
 use forkpoint_model::Result;
 use forkpoint_sys::openat;
 use rustix::fs::OFlags;
@@ -85,6 +86,15 @@ pub enum FsRequest {
         #[serde(with = "bytes")]
         base: PathBuf,
     },
+    /// [`stamp::take_for`].
+    Stamp {
+        /// A directory of the caller's to touch.
+        #[serde(with = "bytes")]
+        probe_dir: PathBuf,
+        /// What later changes are looked for in.
+        #[serde(with = "bytes")]
+        base: PathBuf,
+    },
     /// Makes a directory.
     MakeDir {
         /// Where.
@@ -121,6 +131,14 @@ pub enum FsRequest {
         /// At most so many bytes.
         max_len: u64,
     },
+    /// [`crate::written::written`].
+    Written {
+        /// The upper directory.
+        #[serde(with = "bytes")]
+        upper: PathBuf,
+        /// How many paths to list.
+        limit: usize,
+    },
     /// Conflicts, protection and apply.
     Apply(crate::apply_ops::ApplyRequest),
     /// [`probe::support`].
@@ -149,8 +167,12 @@ pub enum FsResponse {
     Copied(CopyReport),
     /// Of `Compact`.
     Merged(MergeReport),
+    /// Of `Stamp`.
+    Stamp(Stamp),
     /// Of `ReadFile`: `None` where there is no such file, or it is not a regular one.
     File(Option<FileContent>),
+    /// Of `Written`.
+    Written(crate::written::Written),
     /// Of `Apply`.
     Apply(crate::apply_ops::ApplyResponse),
     /// Of `Probe`.
@@ -191,6 +213,9 @@ pub fn execute(request: FsRequest) -> Result<FsResponse> {
         FsRequest::PreparePair { upper, work, base } => {
             view::prepare_pair(&upper, &work, &base).map(|()| FsResponse::Done)
         }
+        FsRequest::Stamp { probe_dir, base } => {
+            stamp::take_for(&probe_dir, &base).map(FsResponse::Stamp)
+        }
         FsRequest::MakeDir { path, mode } => make_dir(&path, mode),
         FsRequest::Rename { from, to } => rename(&from, &to),
         FsRequest::Sync { path } => sync(&path),
@@ -200,6 +225,9 @@ pub fn execute(request: FsRequest) -> Result<FsResponse> {
             path,
             max_len,
         } => read_file(&layers, options, &path, max_len).map(FsResponse::File),
+        FsRequest::Written { upper, limit } => {
+            crate::written::written(&upper, limit).map(FsResponse::Written)
+        }
         FsRequest::Apply(request) => crate::apply_ops::execute(request).map(FsResponse::Apply),
         FsRequest::Probe {
             store,

@@ -142,10 +142,11 @@ fn some_file(base: &Path) -> io::Result<Option<fs::File>> {
     for entry in fs::read_dir(base)?.take(SAMPLE) {
         let entry = entry?;
         let Ok(meta) = entry.metadata() else { continue };
-        if meta.is_file() && meta.len() > 0 {
-            if let Ok(file) = fs::File::open(entry.path()) {
-                return Ok(Some(file));
-            }
+        if meta.is_file()
+            && meta.len() > 0
+            && let Ok(file) = fs::File::open(entry.path())
+        {
+            return Ok(Some(file));
         }
     }
     Ok(None)
