@@ -1,0 +1,228 @@
+//! Applying a delta to a base, by the operations of the file layer.
+
+use crate::codes;
+use crate::detail::Detail;
+use crate::engine::Engine;
+use crate::files::mismatch;
+use crate::layers::DiskLayers;
+use crate::world::World;
+use forkpoint_fs::apply::{Journal, Owners, Redo, StageRequest, Staged};
+use forkpoint_fs::apply_ops::{ApplyRequest, ApplyResponse};
+use forkpoint_fs::conflict::{Baseline, Budget, CheckOptions, Drift, PathConflict};
+use forkpoint_fs::delta::ChangeSet;
+use forkpoint_fs::ops::{FsRequest, FsResponse};
+use forkpoint_fs::protect::ProtectOptions;
+use forkpoint_fs::stamp::{self, Stamp};
+use forkpoint_model::{BranchId, CommitId, Generation, Result};
+use std::path::{Path, PathBuf};
+
+/// What is known of a disk's base as it was when its branch was forked.
+#[derive(Debug, Clone)]
+pub(crate) struct Then {
+    pub(crate) stamp: Stamp,
+    pub(crate) baseline: Option<Baseline>,
+}
+
+impl Engine {
+    fn apply(&self, request: ApplyRequest) -> Result<ApplyResponse> {
+        match self.fs(FsRequest::Apply(request))? {
+            FsResponse::Apply(response) => Ok(response),
+            _ => Err(mismatch("an apply operation")),
+        }
+    }
+
+    /// What was changed underneath of what the delta would overwrite.
+    pub(crate) fn check(
+        &self,
+        disk: &DiskLayers,
+        changes: &ChangeSet,
+        then: &Then,
+    ) -> Result<Vec<PathConflict>> {
+        let layers = disk.compared();
+        let options = CheckOptions {
+            top: layers.len() - 1,
+            layers,
+            userxattr: self.rootless(),
+            baseline: then.baseline.clone(),
+        };
+        let request = ApplyRequest::Check {
+            changes: changes.clone(),
+            base: disk.target.clone(),
+            stamp: then.stamp,
+            options,
+        };
+        match self.apply(request)? {
+            ApplyResponse::Conflicts(found) => Ok(found),
+            _ => Err(mismatch("a check")),
+        }
+    }
+
+    pub(crate) fn drift(
+        &self,
+        disk: &DiskLayers,
+        changes: &ChangeSet,
+        then: &Then,
+        budget: Budget,
+    ) -> Result<Drift> {
+        let request = ApplyRequest::Drift {
+            base: disk.target.clone(),
+            stamp: then.stamp,
+            ignore: changes.clone(),
+            baseline: then.baseline.clone(),
+            budget,
+        };
+        match self.apply(request)? {
+            ApplyResponse::Drift(drift) => Ok(drift),
+            _ => Err(mismatch("a scan for drift")),
+        }
+    }
+
+    pub(crate) fn stage(
+        &self,
+        disk: &DiskLayers,
+        changes: ChangeSet,
+        then: &Then,
+        txn: CommitId,
+        index: usize,
+    ) -> Result<Staged> {
+        let layers = disk.compared();
+        let request = StageRequest {
+            top: layers.len() - 1,
+            layers,
+            changes,
+            base: disk.target.clone(),
+            stage: self.stage_place(txn, index),
+            stamp: then.stamp,
+            userxattr: self.rootless(),
+            owners: self.owners(),
+            baseline: then.baseline.clone(),
+        };
+        match self.apply(ApplyRequest::Stage { request: Box::new(request), txn })? {
+            ApplyResponse::Staged(staged) => Ok(*staged),
+            _ => Err(mismatch("staging")),
+        }
+    }
+
+    /// Disks of one commit stage apart from each other.
+    fn stage_place(&self, txn: CommitId, index: usize) -> PathBuf {
+        self.paths().stage(txn).join(format!("disk-{index}"))
+    }
+
+    fn owners(&self) -> Owners {
+        if self.rootless() { Owners::MapToCaller } else { Owners::Keep }
+    }
+
+    pub(crate) fn redo_journal(&self, target: &Path, journal: Journal) -> Result<Redo> {
+        self.redo(ApplyRequest::Redo { base: target.to_owned(), journal })
+    }
+
+    pub(crate) fn undo_journal(&self, target: &Path, journal: Journal) -> Result<Redo> {
+        self.redo(ApplyRequest::Undo { base: target.to_owned(), journal, dry: false })
+    }
+
+    /// What would block an undo. Changes nothing.
+    pub(crate) fn check_undo(&self, target: &Path, journal: Journal) -> Result<Vec<PathConflict>> {
+        match self.redo(ApplyRequest::Undo { base: target.to_owned(), journal, dry: true })? {
+            Redo::Done => Ok(Vec::new()),
+            Redo::Blocked(items) => Ok(items),
+        }
+    }
+
+    fn redo(&self, request: ApplyRequest) -> Result<Redo> {
+        match self.apply(request)? {
+            ApplyResponse::Redo(redo) => Ok(redo),
+            _ => Err(mismatch("a redo")),
+        }
+    }
+
+    /// Removes what a commit staged for a disk, or kept to undo it.
+    pub(crate) fn discard_stage(&self, target: &Path, txn: CommitId, index: usize) -> Result<()> {
+        let preferred = self.stage_place(txn, index);
+        self.apply(ApplyRequest::DiscardStage { base: target.to_owned(), preferred, txn })?;
+        let whole = self.paths().stage(txn);
+        match std::fs::remove_dir(&whole) {
+            // Another disk of the same commit still has its part, or there never was one.
+            Ok(()) => Ok(()),
+            Err(e) if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::DirectoryNotEmpty) => Ok(()),
+            Err(e) => Err(codes::IO.io(format!("cannot remove {}", whole.display()), e)),
+        }
+    }
+
+    /// Makes protected paths what the base (with the preparation) has.
+    pub(crate) fn protect(
+        &self,
+        disk: &DiskLayers,
+        top: usize,
+        globs: &[String],
+        volatile: bool,
+    ) -> Result<Vec<PathBuf>> {
+        let options = ProtectOptions {
+            userxattr: self.rootless(),
+            copied: disk.copy,
+            owners: self.owners(),
+        };
+        let request = ApplyRequest::Protect {
+            stack: disk.stack().into(),
+            copied: disk.copy,
+            top,
+            globs: globs.to_vec(),
+            options,
+            volatile,
+        };
+        match self.apply(request)? {
+            ApplyResponse::Restored(paths) => Ok(paths),
+            _ => Err(mismatch("a protection")),
+        }
+    }
+
+    /// Moves what was forked off a committed branch onto the new generation: the layers it shares
+    /// with the committed branch say what the base now says. Not where a layer holds a renamed
+    /// directory: that is found in the layers below by its old name, which the base no longer has.
+    /// Such a descendant stays stale.
+    pub(crate) fn settle_descendants(
+        &self,
+        branch: BranchId,
+        _world: &World,
+        generation: Generation,
+    ) -> Result<()> {
+        let mut parents = vec![branch];
+        let mut settled = Vec::new();
+        while let Some(parent) = parents.pop() {
+            for child in self.store().children(parent)? {
+                let based = child.generation.0 + 1 == generation.0;
+                if child.state.is_live() && based && !self.has_redirects(&child)? {
+                    settled.push(child.id);
+                    parents.push(child.id);
+                }
+            }
+        }
+        if settled.is_empty() {
+            return Ok(());
+        }
+        let stamp = stamp::take(&self.paths().tmp())?;
+        for id in settled {
+            self.store().modify_branch(id, |b| {
+                b.generation = generation;
+                b.stamp_ns = stamp.0;
+            })?;
+        }
+        Ok(())
+    }
+
+    fn has_redirects(&self, record: &forkpoint_store::BranchRecord) -> Result<bool> {
+        if self.rootless() {
+            // Mounted in a user namespace, an overlay renames no directory of a lower layer.
+            return Ok(false);
+        }
+        if Detail::of(record)?.copy {
+            return Ok(false);
+        }
+        for id in record.stacks.iter().flatten() {
+            let layer = self.paths().layer(*id);
+            if layer.is_dir() && forkpoint_fs::written::has_redirect(&layer)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}

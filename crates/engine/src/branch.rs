@@ -1,0 +1,387 @@
+//! A branch: running things in it, looking at it, sealing it. Forking, judging, committing and
+//! aborting have files of their own.
+
+use crate::codes;
+use crate::command::{Command, StartOptions};
+use crate::detail::Detail;
+use crate::engine::Engine;
+use crate::env::environment;
+use crate::layers::{self, DiskLayers};
+use crate::lock::{self, Lock};
+use crate::options::{Deltas, Dropped, SealOptions, SealReport, Side};
+use crate::world::World;
+use forkpoint_fs::delta::ChangeSet;
+use forkpoint_model::state::{BranchEvent, BranchState};
+use forkpoint_model::{BranchId, Error, Result};
+use forkpoint_sandbox::{Network, ProcessIdentity, Sandbox, SandboxSpec, is_alive, kill_process};
+use forkpoint_store::{BranchRecord, NetworkKind, ProcessRecord};
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+/// Where `FORKPOINT_OUT` is inside a branch.
+pub const OUT_INSIDE: &str = "/run/forkpoint/out";
+/// Where `FORKPOINT_SOCK` is inside a branch.
+pub const SOCK_INSIDE: &str = "/run/forkpoint/sock";
+/// The effect path of a branch on the host's network, as it is named everywhere.
+pub const NETWORK_HOST: &str = "network host";
+
+/// A branch. Clones are handles of the same one; the record is read from the store each time.
+#[derive(Clone)]
+pub struct Branch {
+    pub(crate) engine: Engine,
+    pub(crate) id: BranchId,
+}
+
+impl Branch {
+    pub(crate) fn new(engine: Engine, id: BranchId) -> Self {
+        Self { engine, id }
+    }
+
+    /// Its identifier.
+    pub fn id(&self) -> BranchId {
+        self.id
+    }
+
+    /// Its record, as it is now.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn record(&self) -> Result<BranchRecord> {
+        self.engine.store().branch(self.id)
+    }
+
+    /// Its name, or its identifier.
+    ///
+    /// # Errors
+    /// As [`Branch::record`].
+    pub fn label(&self) -> Result<String> {
+        Ok(self.record()?.name.unwrap_or_else(|| self.id.to_string()))
+    }
+
+    /// Its state.
+    ///
+    /// # Errors
+    /// As [`Branch::record`].
+    pub fn state(&self) -> Result<BranchState> {
+        Ok(self.record()?.state)
+    }
+
+    /// The world it belongs to.
+    ///
+    /// # Errors
+    /// As [`Branch::record`].
+    pub fn world(&self) -> Result<World> {
+        self.engine.world_by_id(self.record()?.world)
+    }
+
+    /// A command to run in it.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        Command::new(self.clone(), program.as_ref())
+    }
+
+    /// Where the output of its commands is kept.
+    pub fn log_path(&self) -> PathBuf {
+        self.engine.paths().log(self.id)
+    }
+
+    /// The directory its commands see as `FORKPOINT_OUT`.
+    pub fn out_path(&self) -> PathBuf {
+        self.engine.paths().out(self.id)
+    }
+
+    /// Whether anything runs in it.
+    ///
+    /// # Errors
+    /// When the store or the process table cannot be read.
+    pub fn is_running(&self) -> Result<bool> {
+        match self.record()?.process {
+            Some(process) => is_alive(&identity(&process)),
+            None => Ok(false),
+        }
+    }
+
+    /// Kills everything in it and waits until all of it is dead. The branch stays open.
+    ///
+    /// # Errors
+    /// When that cannot be made certain.
+    pub fn kill(&self) -> Result<()> {
+        kill_recorded(&self.engine, &self.record()?)
+    }
+
+    /// Stops every process in it until [`Branch::thaw`].
+    ///
+    /// # Errors
+    /// When nothing runs in it.
+    pub fn freeze(&self) -> Result<()> {
+        self.attached()?.freeze()
+    }
+
+    /// Lets a frozen branch go on.
+    ///
+    /// # Errors
+    /// When nothing runs in it.
+    pub fn thaw(&self) -> Result<()> {
+        self.attached()?.thaw()
+    }
+
+    fn attached(&self) -> Result<Sandbox> {
+        let record = self.record()?;
+        self.attach(&record)?
+            .ok_or_else(|| codes::STATE.error(format!("nothing runs in {}", name(&record))))
+    }
+
+    pub(crate) fn attach(&self, record: &BranchRecord) -> Result<Option<Sandbox>> {
+        let Some(process) = &record.process else { return Ok(None) };
+        Sandbox::attach(&identity(process), &self.engine.paths().socket(self.id))
+    }
+
+    /// Ends its processes and makes it immutable. Sealing a sealed branch changes nothing.
+    ///
+    /// # Errors
+    /// `FP0406` when another process works on it; `FP00xx` when it has ended.
+    pub fn seal(&self, options: &SealOptions) -> Result<SealReport> {
+        let lock = self.lock()?;
+        self.seal_locked(&lock, options)
+    }
+
+    pub(crate) fn seal_locked(&self, _lock: &Lock, options: &SealOptions) -> Result<SealReport> {
+        let record = self.record()?;
+        kill_recorded(&self.engine, &record)?;
+        let mut report = SealReport::default();
+        let prepared = Detail::of(&record)?.prepared;
+        if record.state == BranchState::Open && !options.protect.is_empty() {
+            for (index, disk) in self.disks(&record)?.iter().enumerate() {
+                if !disk.upper.is_dir() {
+                    continue;
+                }
+                self.engine.renew_work(disk)?;
+                let below = prepared.get(index).copied().unwrap_or(0);
+                let top = disk.compared().len() - 1 - if disk.copy { 0 } else { below };
+                let volatile = !record.durable;
+                report.restored.extend(self.engine.protect(disk, top, &options.protect, volatile)?);
+            }
+        }
+        self.transition(&BranchEvent::Sealed)?;
+        Ok(report)
+    }
+
+    /// What it changes of the base, the preparation's changes included.
+    ///
+    /// # Errors
+    /// When its layers cannot be read.
+    pub fn diff(&self) -> Result<ChangeSet> {
+        self.diff_disk(0)
+    }
+
+    /// The same of one disk of its world (0 is the base, 1 git data outside it).
+    ///
+    /// # Errors
+    /// When its layers cannot be read, or there is no such disk.
+    pub fn diff_disk(&self, disk: usize) -> Result<ChangeSet> {
+        let record = self.record()?;
+        let disks = self.disks(&record)?;
+        let disk = disks
+            .get(disk)
+            .ok_or_else(|| codes::STATE.error(format!("{} has no disk {disk}", name(&record))))?;
+        self.engine.diff(disk, None)
+    }
+
+    /// What it changes, apart from what its preparation changed.
+    ///
+    /// # Errors
+    /// When its layers cannot be read.
+    pub fn deltas(&self) -> Result<Deltas> {
+        let record = self.record()?;
+        let prepared = Detail::of(&record)?.prepared;
+        let mut all = Deltas::default();
+        for (index, disk) in self.disks(&record)?.iter().enumerate() {
+            let below = prepared.get(index).copied().unwrap_or(0);
+            let (attempt, prepared) = self.engine.diff_parts(disk, below)?;
+            append(&mut all.attempt, attempt, index, disk);
+            append(&mut all.prepared, prepared, index, disk);
+        }
+        Ok(all)
+    }
+
+    /// What was written outside its disks, which is thrown away.
+    ///
+    /// # Errors
+    /// When the throw-away layers cannot be read.
+    pub fn dropped(&self) -> Result<Dropped> {
+        self.engine.dropped(&self.engine.paths().root_upper(self.id))
+    }
+
+    /// A file's bytes on one side, at most `max`; `None` where it is not a regular file there.
+    ///
+    /// # Errors
+    /// When the layers cannot be read.
+    pub fn read_file(&self, path: &Path, side: Side, max: u64) -> Result<Option<Vec<u8>>> {
+        let record = self.record()?;
+        let disks = self.disks(&record)?;
+        let disk = &disks[0];
+        let layers = match side {
+            Side::Branch => disk.all(),
+            Side::Base => vec![disk.bottom.clone()],
+        };
+        self.engine.read_file(disk, layers, path, max)
+    }
+
+    pub(crate) fn lock(&self) -> Result<Lock> {
+        lock::file(&self.engine.paths().branch_lock(self.id), || {
+            codes::BUSY
+                .error(format!("{} is being worked on by another process", self.id))
+                .hint("wait for it to end, then try again")
+        })
+    }
+
+    pub(crate) fn transition(&self, event: &BranchEvent) -> Result<BranchRecord> {
+        self.engine.store().transition(self.id, event, self.engine.now())
+    }
+
+    pub(crate) fn base(&self) -> Result<PathBuf> {
+        Ok(self.world()?.base().to_owned())
+    }
+
+    pub(crate) fn disks(&self, record: &BranchRecord) -> Result<Vec<DiskLayers>> {
+        let world = self.engine.world_by_id(record.world)?;
+        let detail = Detail::of(record)?;
+        let mut stacks = record.stacks.clone();
+        let bottoms = world
+            .disks()
+            .iter()
+            .zip(&mut stacks)
+            .map(|(disk, stack)| {
+                let bottom = match detail.snapshot {
+                    true => stack.pop().map(|id| self.engine.paths().layer(id)),
+                    false => None,
+                };
+                (disk.path.clone(), bottom.unwrap_or_else(|| disk.path.clone()))
+            })
+            .collect::<Vec<_>>();
+        Ok(layers::of_branch(self.engine.paths(), self.id, &bottoms, &stacks, detail.copy))
+    }
+
+    pub(crate) fn environment(
+        &self,
+        changes: &[(OsString, Option<OsString>)],
+    ) -> Vec<(OsString, OsString)> {
+        let ours = [
+            ("FORKPOINT_BRANCH", OsString::from(self.id.to_string())),
+            ("FORKPOINT_OUT", OUT_INSIDE.into()),
+            ("FORKPOINT_SOCK", SOCK_INSIDE.into()),
+        ];
+        environment(&self.engine.inner.options.env, &ours, changes)
+    }
+
+    /// The sandbox of this open branch: the one that runs, or a new one.
+    pub(crate) fn running(&self, start: StartOptions) -> Result<Sandbox> {
+        let _lock = self.lock()?;
+        let record = self.record()?;
+        if record.state != BranchState::Open {
+            return Err(not_open(&record));
+        }
+        if let Some(sandbox) = self.attach(&record)? {
+            return Ok(sandbox);
+        }
+        let spec = self.spec(&record, start)?;
+        // What nothing captures is on record before it can happen.
+        if spec.network == Network::Host {
+            self.engine.store().modify_branch(self.id, |b| {
+                if !b.uncaptured.iter().any(|path| path == NETWORK_HOST) {
+                    b.uncaptured.push(NETWORK_HOST.to_owned());
+                }
+            })?;
+        }
+        let sandbox = Sandbox::start(spec)?;
+        let process = process_record(sandbox.process());
+        self.engine.store().modify_branch(self.id, |b| b.process = Some(process))?;
+        Ok(sandbox)
+    }
+
+    fn spec(&self, record: &BranchRecord, start: StartOptions) -> Result<SandboxSpec> {
+        let paths = self.engine.paths();
+        let disks = self.disks(record)?;
+        for disk in &disks {
+            self.engine.make_upper(disk)?;
+        }
+        let root_upper = paths.root_upper(self.id);
+        self.engine.renew_root(&root_upper)?;
+        let out = paths.out(self.id);
+        crate::files::make_dir(&out)?;
+        let kept = match record.network {
+            NetworkKind::Loopback => Network::Loopback,
+            NetworkKind::Host => Network::Host,
+        };
+        let mut spec = SandboxSpec::new(self.id, self.engine.inner.identity.clone(), root_upper);
+        spec.disks = disks.iter().map(|d| d.mount(!record.durable, false)).collect();
+        spec.root_layers = record.root_layers.iter().map(|&l| paths.layer(l)).collect();
+        spec.masks = self.engine.masks();
+        spec.out_dir = Some(out);
+        spec.network = start.network.unwrap_or(kept);
+        spec.limits = start.limits;
+        spec.hostname = hostname(record);
+        spec.control_socket = Some(paths.socket(self.id));
+        spec.branch_socket = true;
+        spec.lifeline = start.lifeline;
+        Ok(spec)
+    }
+}
+
+/// Host names hold letters, digits and dashes.
+fn hostname(record: &BranchRecord) -> String {
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    match &record.name {
+        Some(n) if n.len() <= 63 && n.chars().all(fits) => n.clone(),
+        _ => record.id.to_string(),
+    }
+}
+
+/// Adds one disk's changes to a list over all disks: those of the base keep their relative paths,
+/// those of a further disk are absolute.
+fn append(all: &mut ChangeSet, mut one: ChangeSet, index: usize, disk: &DiskLayers) {
+    if index > 0 {
+        for change in &mut one.changes {
+            change.path = disk.target.join(&change.path);
+        }
+        for (path, _) in &mut one.dir_times {
+            *path = disk.target.join(&*path);
+        }
+    }
+    all.changes.append(&mut one.changes);
+    all.dir_times.append(&mut one.dir_times);
+    all.bytes += one.bytes;
+    all.skipped_noops += one.skipped_noops;
+}
+
+/// Kills what the record says runs, and waits until it is dead.
+pub(crate) fn kill_recorded(engine: &Engine, record: &BranchRecord) -> Result<()> {
+    let Some(process) = &record.process else { return Ok(()) };
+    kill_process(&identity(process))?;
+    engine.store().modify_branch(record.id, |b| b.process = None).map(drop)
+}
+
+pub(crate) fn identity(process: &ProcessRecord) -> ProcessIdentity {
+    ProcessIdentity {
+        boot_id: process.boot_id.clone(),
+        pid: process.pid,
+        start_time: process.start_time,
+    }
+}
+
+pub(crate) fn process_record(process: &ProcessIdentity) -> ProcessRecord {
+    ProcessRecord {
+        boot_id: process.boot_id.clone(),
+        pid: process.pid,
+        start_time: process.start_time,
+    }
+}
+
+pub(crate) fn name(record: &BranchRecord) -> String {
+    record.name.clone().unwrap_or_else(|| record.id.to_string())
+}
+
+fn not_open(record: &BranchRecord) -> Error {
+    codes::STATE
+        .error(format!("{} is {}: nothing can be run in it", name(record), record.state))
+        .hint("fork it to go on from there: forkpoint fork BRANCH")
+}

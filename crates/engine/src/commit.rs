@@ -1,0 +1,358 @@
+//! Committing a branch, and taking a commit back.
+
+use crate::branch::{Branch, kill_recorded, name};
+use crate::codes;
+use crate::disk::summary;
+use crate::drive::Driver;
+use crate::engine::Engine;
+use crate::options::{
+    CommitOptions, CommitOutcome, CommitReport, SealOptions, UndoReport,
+};
+use crate::world::World;
+use forkpoint_fs::conflict::Drift;
+use forkpoint_model::commit::{Coordinator, Outcome};
+use forkpoint_model::participant::{ChangeSummary, Participant};
+use forkpoint_model::state::BranchEvent;
+use forkpoint_model::{BranchId, CommitId, Conflict, Result, Source};
+use forkpoint_sandbox::is_alive;
+use forkpoint_store::{BranchRecord, CommitState, HistoryRecord};
+use std::path::{Path, PathBuf};
+
+impl Branch {
+    /// Commits it: into its base, or into the branch it was forked from. Seals it first. What does
+    /// not lead to a commit but is no failure of Forkpoint (conflicts, drift, a sibling that was
+    /// first) is in the report's outcome.
+    ///
+    /// # Errors
+    /// `FP0407` and `FP0408` when the base cannot be changed now, `FP00xx` when the branch cannot be
+    /// committed in its state, and whatever fails before the decision: then nothing was committed.
+    pub fn commit(&self, options: &CommitOptions) -> Result<CommitReport> {
+        let lock = self.lock()?;
+        let record = self.record()?;
+        if let Source::Branch(parent) = record.parent {
+            return self.commit_into(&lock, parent, options);
+        }
+        let world = self.world()?;
+        self.seal_locked(&lock, &SealOptions::default())?;
+        forkpoint_model::state::may_commit(&self.record()?.context(), options.force)?;
+        let engine = &self.engine;
+        let mut driver = Driver::new(engine, &world, self.id, Some(&lock), options)?;
+        quiet(engine, &world, &record, options.stop_others)?;
+
+        let txn = engine.draw(CommitId::from_bits);
+        let mut report = CommitReport::new(txn, record.generation);
+        if let Some(outcome) = self.consider(&mut driver, options, &mut report)? {
+            report.outcome = outcome;
+            return Ok(report);
+        }
+        let plan = driver.plan(&world, txn)?;
+        driver.summary(summary_json(&report.changed)?);
+        let (coordinator, first) = Coordinator::new(plan);
+        let outcome = driver.run(coordinator, first)?;
+        report.losers = std::mem::take(&mut driver.invalidated);
+        for disk in &mut driver.disks {
+            report.notes.append(&mut disk.notes);
+        }
+        drop(driver);
+        self.conclude(&world, outcome, &mut report)?;
+        Ok(report)
+    }
+
+    /// What is to be known before the protocol starts: whether anything changed, conflicts, drift.
+    fn consider(
+        &self,
+        driver: &mut Driver<'_>,
+        options: &CommitOptions,
+        report: &mut CommitReport,
+    ) -> Result<Option<CommitOutcome>> {
+        let mut reverified = false;
+        loop {
+            let (conflicts, drift) = self.validate(driver, report)?;
+            if !conflicts.is_empty() {
+                return Ok(Some(CommitOutcome::Conflict(conflicts)));
+            }
+            if report.changed.items == 0 && !options.allow_empty {
+                return Ok(Some(CommitOutcome::Empty));
+            }
+            report.drift = drift;
+            let paths = match &report.drift {
+                Drift::None => return Ok(None),
+                Drift::Unknown { why, .. } if options.strict => {
+                    let why = format!("whether the base drifted is unknown: {why}");
+                    report.notes.push(why);
+                    return Ok(Some(CommitOutcome::Drift(Vec::new())));
+                }
+                Drift::Unknown { .. } => return Ok(None),
+                Drift::Paths(paths) => paths.clone(),
+            };
+            // Drift voids a verification (law 1): the winner is judged again on the base as it is.
+            let was_verified = self.record()?.verified.is_some();
+            if options.strict || (was_verified && options.reverify.is_none()) {
+                return Ok(Some(CommitOutcome::Drift(paths)));
+            }
+            let Some(spec) = options.reverify.as_ref().filter(|_| !reverified) else {
+                return Ok(None);
+            };
+            let judgement = self.judge(spec)?;
+            self.record_verdict(judgement.passed(), spec)?;
+            if !judgement.passed() {
+                return Ok(Some(CommitOutcome::ReverifyFailed(Box::new(judgement))));
+            }
+            report.notes.push("the base drifted; the branch passed again on it as it now is".into());
+            reverified = true;
+        }
+    }
+
+    fn validate(
+        &self,
+        driver: &mut Driver<'_>,
+        report: &mut CommitReport,
+    ) -> Result<(Vec<Conflict>, Drift)> {
+        let generation = report.generation;
+        let mut conflicts = Vec::new();
+        let mut drift = Drift::None;
+        report.changed = ChangeSummary::default();
+        report.excluded.clear();
+        report.withheld.clear();
+        for disk in &mut driver.disks {
+            let found = disk.validate(self.id, generation)?;
+            conflicts.extend(found.iter().cloned());
+            let Some(selection) = &disk.selected else { continue };
+            let sum = summary(&selection.commit);
+            report.changed.items += sum.items;
+            report.changed.bytes += sum.bytes;
+            report.excluded.extend(selection.excluded.iter().cloned());
+            report.withheld.extend(selection.withheld.iter().cloned());
+            drift = worse(drift, selection.drift.clone());
+            disk.keep_validation(found);
+        }
+        Ok((conflicts, drift))
+    }
+
+    fn conclude(&self, world: &World, outcome: Outcome, report: &mut CommitReport) -> Result<()> {
+        let engine = &self.engine;
+        report.outcome = match outcome {
+            Outcome::Committed { generation } => {
+                report.generation = generation;
+                CommitOutcome::Committed
+            }
+            Outcome::Refused { conflicts } => CommitOutcome::Conflict(conflicts),
+            Outcome::Lost { why } => CommitOutcome::Lost { why: lost(&why) },
+            Outcome::Aborted { why } => return Err(why.context("nothing was committed")),
+            Outcome::ApplyBlocked { items } => CommitOutcome::ApplyBlocked(items),
+            Outcome::DrivenBack => {
+                return Err(codes::INTERNAL.error("a commit was taken back unasked"));
+            }
+        };
+        if !matches!(report.outcome, CommitOutcome::Committed) {
+            return Ok(());
+        }
+        engine.settle_descendants(self.id, world, report.generation)?;
+        report.stale = engine
+            .store()
+            .branches(Some(world.id()), false)?
+            .into_iter()
+            .filter(|b| b.stale)
+            .map(|b| b.id)
+            .collect();
+        engine.log(HistoryRecord {
+            seq: 0,
+            at_ns: engine.now(),
+            verb: "commit".into(),
+            world: Some(world.id()),
+            branch: Some(self.id),
+            commit: Some(report.commit),
+            text: format!(
+                "committed {} into {}: {} paths",
+                self.label()?,
+                world.base().display(),
+                report.changed.items
+            ),
+            json: None,
+        })?;
+        // The delta is in the base and its outcome is durable: its layers may go.
+        engine.release_layers(&self.record()?)
+    }
+}
+
+impl Engine {
+    /// Takes back the last commit of a base's world, or the one named, if nothing overtook it.
+    ///
+    /// # Errors
+    /// `FP0410` when there is none or a path it wrote was edited since, `FP0111` when a later commit
+    /// stands, `FP0408` when branches of the base run. Nothing is changed then.
+    pub fn undo(&self, commit: Option<CommitId>, base: &Path) -> Result<UndoReport> {
+        let txn = match commit {
+            Some(txn) => txn,
+            None => self.last_commit(base)?,
+        };
+        let record = self.store().commit(txn)?;
+        let world = self.world_by_id(record.world)?;
+        let options = CommitOptions::default();
+        let mut driver = Driver::new(self, &world, record.branch, None, &options)?;
+        quiet_world(self, &world, None, &[], false)?;
+        // Looked at before anything is recorded: an undo that cannot be finished is not begun.
+        for disk in &driver.disks {
+            let Some(digest) = record.digest(&disk.id()) else { continue };
+            let blocked = disk.check_undo(txn, digest)?;
+            if let Some(first) = blocked.first() {
+                return Err(codes::UNDO
+                    .error(format!("{}: {} ({} in all)", first.item, first.why, blocked.len()))
+                    .hint("put these paths back as the commit left them, or restore them by hand"));
+            }
+        }
+        let durable = self.store().begin_undo(txn)?.durable();
+        let restored = driver.disks.iter().map(|d| d.journal_len(txn)).sum::<Result<u64>>()?;
+        let (coordinator, first) = Coordinator::recover(durable);
+        match driver.run(coordinator, first)? {
+            Outcome::DrivenBack => {}
+            Outcome::ApplyBlocked { items } => {
+                let first = items.first().map_or(String::new(), |c| format!("{}: {}", c.item, c.why));
+                return Err(codes::UNDO.error(format!("the undo is blocked: {first}")));
+            }
+            other => return Err(codes::INTERNAL.error(format!("an undo ended as {other:?}"))),
+        }
+        self.log(HistoryRecord {
+            seq: 0,
+            at_ns: self.now(),
+            verb: "undo".into(),
+            world: Some(world.id()),
+            branch: Some(record.branch),
+            commit: Some(txn),
+            text: format!("took back {txn} from {}", world.base().display()),
+            json: None,
+        })?;
+        Ok(UndoReport { commit: txn, restored })
+    }
+
+    fn last_commit(&self, base: &Path) -> Result<CommitId> {
+        let none = || {
+            codes::UNDO.error(format!("nothing was committed into {}", base.display())).hint("")
+        };
+        let world = self.find_world(base)?.ok_or_else(none)?;
+        let commits = self.store().commits(world.id())?;
+        let done = |state| {
+            matches!(state, CommitState::Applied | CommitState::Undoing | CommitState::ApplyBlocked)
+        };
+        commits.iter().find(|c| done(c.state)).map(|c| c.id).ok_or_else(none)
+    }
+}
+
+impl CommitReport {
+    pub(crate) fn new(commit: CommitId, generation: forkpoint_model::Generation) -> Self {
+        Self {
+            commit,
+            generation,
+            outcome: CommitOutcome::Empty,
+            changed: ChangeSummary::default(),
+            excluded: Vec::new(),
+            withheld: Vec::new(),
+            drift: Drift::None,
+            losers: Vec::new(),
+            stale: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+}
+
+/// Refuses (or stops) independent branches of the world that run: a mounted lower must not change.
+fn quiet(engine: &Engine, world: &World, own: &BranchRecord, stop: bool) -> Result<()> {
+    quiet_world(engine, world, own.group, &[own.id], stop)
+}
+
+pub(crate) fn quiet_world(
+    engine: &Engine,
+    world: &World,
+    group: Option<forkpoint_model::GroupId>,
+    except: &[BranchId],
+    stop: bool,
+) -> Result<()> {
+    let mut running = Vec::new();
+    for other in engine.store().running()? {
+        let sibling = group.is_some() && other.group == group;
+        if other.world != world.id() || sibling || except.contains(&other.id) {
+            continue;
+        }
+        let Some(process) = &other.process else { continue };
+        if !is_alive(&crate::branch::identity(process))? {
+            continue;
+        }
+        if stop {
+            kill_recorded(engine, &other)?;
+        } else {
+            running.push(name(&other));
+        }
+    }
+    if running.is_empty() {
+        return Ok(());
+    }
+    Err(codes::OTHERS_RUN
+        .error(format!("running on {}: {}", world.base().display(), running.join(", ")))
+        .hint("stop them, or commit with --stop-others"))
+}
+
+fn worse(a: Drift, b: Drift) -> Drift {
+    match (a, b) {
+        (Drift::Paths(mut a), Drift::Paths(b)) => {
+            a.extend(b);
+            Drift::Paths(a)
+        }
+        (Drift::None, b) => b,
+        (a, Drift::None) => a,
+        (Drift::Paths(paths), _) | (_, Drift::Paths(paths)) => Drift::Paths(paths),
+        (a, _) => a,
+    }
+}
+
+pub(crate) fn lost(why: &forkpoint_model::commit::Lost) -> String {
+    use forkpoint_model::commit::Lost;
+    match why {
+        Lost::Reserved { by } => format!("commit {by} of the same base is under way"),
+        Lost::HeadMoved { head } => format!("the base is at generation {} now", head.0),
+        Lost::Sibling { winner: Some(winner) } => format!("its sibling {winner} was committed first"),
+        Lost::Sibling { winner: None } => "a sibling was committed first".into(),
+        Lost::Fenced => "it was aborted meanwhile".into(),
+    }
+}
+
+fn summary_json(changed: &ChangeSummary) -> Result<String> {
+    serde_json::to_string(changed).map_err(|e| codes::INTERNAL.io("cannot write a summary", e))
+}
+
+impl Branch {
+    /// Makes a stale branch fresh: checks that nothing it changed was changed underneath too, and
+    /// moves it to the present head. With conflicts it stays as it is.
+    ///
+    /// # Errors
+    /// `FP0405` when it is running, `FP00xx` when it has ended.
+    pub fn rebase(&self) -> Result<crate::options::RebaseReport> {
+        let _lock = self.lock()?;
+        let record = self.record()?;
+        if self.is_running()? {
+            return Err(codes::STATE
+                .error(format!("{} is running: its base cannot change under it", name(&record)))
+                .hint("stop it first"));
+        }
+        forkpoint_model::state::step(&record.context(), &BranchEvent::Rebased)?;
+        let stamp = forkpoint_fs::stamp::take(&self.engine.paths().tmp())?;
+        let mut conflicts = Vec::new();
+        for (index, disk) in self.disks(&record)?.iter().enumerate() {
+            let changes = self.engine.diff(disk, None)?;
+            let found = self.engine.check(disk, &changes, &crate::disk::then(&record, index)?)?;
+            conflicts.extend(crate::disk::conflicts(index, found));
+        }
+        if !conflicts.is_empty() {
+            return Ok(crate::options::RebaseReport { conflicts, generation: record.generation });
+        }
+        let now = self.engine.now();
+        let fresh = self.engine.store().transition_with(self.id, &BranchEvent::Rebased, now, |b| {
+            b.stamp_ns = stamp.0;
+        })?;
+        Ok(crate::options::RebaseReport { conflicts, generation: fresh.generation })
+    }
+}
+
+/// Where a conflict lies, for those who show it.
+pub fn item_path(conflict: &Conflict) -> PathBuf {
+    PathBuf::from(&conflict.item)
+}

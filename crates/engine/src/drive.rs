@@ -1,0 +1,233 @@
+//! Carrying out a commit: each command of the model's coordinator is executed here, and what
+//! happened is fed back. The simulator drives the same coordinator through crashes.
+
+use crate::branch::{Branch, kill_recorded};
+use crate::codes;
+use crate::disk::{Disk, participant};
+use crate::engine::Engine;
+use crate::lock::{self, Lock};
+use crate::options::{CommitOptions, SealOptions};
+use crate::world::World;
+use forkpoint_model::commit::{Command, CommitPlan, Coordinator, Event, Outcome};
+use forkpoint_model::participant::{ApplyOutcome, Participant};
+use forkpoint_model::{BranchId, CommitId, Error, ParticipantId, Result};
+use forkpoint_store::{CommitRecord, Decision, Race};
+use std::collections::VecDeque;
+
+/// No commit takes more steps than this; a coordinator that asks for more is at fault.
+const MOST_STEPS: usize = 10_000;
+
+/// One commit being carried out. Holds the lock of every base.
+pub(crate) struct Driver<'a> {
+    engine: &'a Engine,
+    branch: Branch,
+    branch_lock: Option<&'a Lock>,
+    pub(crate) disks: Vec<Disk>,
+    _bases: Vec<Lock>,
+    force: bool,
+    summary: Option<String>,
+    pub(crate) invalidated: Vec<BranchId>,
+}
+
+impl<'a> Driver<'a> {
+    pub(crate) fn new(
+        engine: &'a Engine,
+        world: &World,
+        branch: BranchId,
+        branch_lock: Option<&'a Lock>,
+        options: &CommitOptions,
+    ) -> Result<Self> {
+        let mut bases = Vec::new();
+        for disk in world.disks() {
+            bases.push(lock::directory(&disk.path, || {
+                codes::BASE_BUSY
+                    .error(format!("{} is being committed to by another process", disk.path.display()))
+                    .hint("wait for it to end, then try again")
+            })?);
+        }
+        let disks = world
+            .disks()
+            .iter()
+            .enumerate()
+            .map(|(index, disk)| Disk::new(engine, index, disk.path.clone(), options.clone()))
+            .collect();
+        Ok(Self {
+            engine,
+            branch: Branch::new(engine.clone(), branch),
+            branch_lock,
+            disks,
+            _bases: bases,
+            force: options.force,
+            summary: None,
+            invalidated: Vec::new(),
+        })
+    }
+
+    pub(crate) fn plan(&self, world: &World, txn: CommitId) -> Result<CommitPlan> {
+        let record = self.branch.record()?;
+        Ok(CommitPlan {
+            txn,
+            world: world.id(),
+            branch: record.id,
+            parent_generation: record.generation,
+            group: record.group,
+            participants: (0..self.disks.len()).map(participant).collect(),
+        })
+    }
+
+    pub(crate) fn summary(&mut self, json: String) {
+        self.summary = Some(json);
+    }
+
+    /// Executes commands until none is left.
+    pub(crate) fn run(
+        &mut self,
+        mut coordinator: Coordinator,
+        first: Vec<Command>,
+    ) -> Result<Outcome> {
+        let mut queue = VecDeque::from(first);
+        let mut failed_last: Option<Error> = None;
+        for _ in 0..MOST_STEPS {
+            let Some(command) = queue.pop_front() else {
+                return match (coordinator.outcome(), failed_last) {
+                    (Some(outcome), _) => Ok(outcome.clone()),
+                    (None, Some(error)) => Err(error),
+                    (None, None) => Err(codes::INTERNAL.error("a commit ended without an outcome")),
+                };
+            };
+            let event = match self.execute(&command, coordinator.plan()) {
+                Ok(event) => event,
+                Err(error) => {
+                    failed_last = Some(error.clone());
+                    Event::Failed { command, error }
+                }
+            };
+            queue.extend(coordinator.handle(event));
+        }
+        Err(codes::INTERNAL.error("a commit did not come to an end"))
+    }
+
+    fn disk(&mut self, id: &ParticipantId) -> Result<&mut Disk> {
+        self.disks
+            .iter_mut()
+            .find(|d| d.id() == *id)
+            .ok_or_else(|| codes::INTERNAL.error(format!("there is no participant {id}")))
+    }
+
+    fn execute(&mut self, command: &Command, plan: &CommitPlan) -> Result<Event> {
+        let now = self.engine.now();
+        Ok(match command {
+            Command::Seal { .. } => {
+                match self.branch_lock {
+                    Some(lock) => self.branch.seal_locked(lock, &SealOptions::default())?,
+                    None => self.branch.seal(&SealOptions::default())?,
+                };
+                Event::Sealed
+            }
+            Command::Validate { participant, branch, parent } => Event::Validated {
+                participant: participant.clone(),
+                conflicts: self.disk(participant)?.validate(*branch, *parent)?,
+            },
+            Command::Reserve { .. } => {
+                let record = CommitRecord::reservation(plan, now);
+                match self.engine.store().reserve(&record, self.force, now)? {
+                    Race::Won(()) => Event::Reserved,
+                    Race::Lost(why) => Event::Beaten { why },
+                }
+            }
+            Command::Stage { participant, txn, branch, target } => Event::Voted {
+                participant: participant.clone(),
+                vote: self.disk(participant)?.stage(*txn, *branch, *target)?,
+            },
+            Command::Decide { txn, votes } => self.decide(*txn, votes.clone(), now)?,
+            Command::Inquire { txn } => {
+                let decided = self.engine.store().commit(*txn)?.decided_ns.is_some();
+                Event::Inquired { decided }
+            }
+            Command::Apply { participant, txn, digest } => {
+                self.end_siblings()?;
+                let outcome = self.disk(participant)?.commit(*txn, *digest)?;
+                applied(outcome, participant, |participant| Event::Applied { participant })
+            }
+            Command::MarkApplied { txn } => {
+                self.engine.store().mark_applied(*txn, now)?;
+                Event::MarkedApplied
+            }
+            Command::MarkBlocked { txn, items } => {
+                self.engine.store().mark_blocked(*txn, items, now)?;
+                Event::MarkedBlocked
+            }
+            // A branch has no held effects yet: it can reach nothing that would hold any.
+            Command::Release { .. } => Event::Released,
+            Command::End { participant, txn } => {
+                self.disk(participant)?.end(*txn)?;
+                Event::Ended { participant: participant.clone() }
+            }
+            Command::EndTxn { txn } => {
+                self.engine.store().end_commit(*txn, now)?;
+                Event::TxnEnded
+            }
+            Command::Unreserve { txn } => match self.engine.store().abort_commit(*txn, now)? {
+                true => Event::Unreserved,
+                false => Event::Decided,
+            },
+            Command::AbortStaged { participant, txn } => {
+                self.disk(participant)?.abort(*txn)?;
+                Event::StagedAborted { participant: participant.clone() }
+            }
+            Command::MarkUndoing { txn } => {
+                self.engine.store().begin_undo(*txn)?;
+                Event::MarkedUndoing
+            }
+            Command::Undo { participant, txn, digest } => {
+                let outcome = self.disk(participant)?.undo(*txn, *digest)?;
+                applied(outcome, participant, |participant| Event::Undone { participant })
+            }
+            Command::MarkUndone { txn } => {
+                self.engine.store().mark_undone(*txn, now)?;
+                Event::MarkedUndone
+            }
+        })
+    }
+
+    fn decide(
+        &mut self,
+        txn: CommitId,
+        votes: Vec<(ParticipantId, forkpoint_model::participant::Vote)>,
+        now: i64,
+    ) -> Result<Event> {
+        let journals = self
+            .disks
+            .iter()
+            .map(|disk| Ok((disk.id(), disk.journal(txn)?)))
+            .collect::<Result<_>>()?;
+        let decision = Decision { txn, votes, journals, summary: self.summary.clone() };
+        match self.engine.store().decide(&decision, now)? {
+            Race::Won(decided) => {
+                self.invalidated = decided.invalidated;
+                Ok(Event::Decided)
+            }
+            Race::Lost(why) => Ok(Event::Beaten { why }),
+        }
+    }
+
+    /// Law 7: the losers are dead before anything lies changed under their views.
+    fn end_siblings(&mut self) -> Result<()> {
+        for id in self.invalidated.clone() {
+            let record = self.engine.store().branch(id)?;
+            kill_recorded(self.engine, &record)?;
+        }
+        Ok(())
+    }
+}
+
+fn applied(
+    outcome: ApplyOutcome,
+    participant: &ParticipantId,
+    done: impl FnOnce(ParticipantId) -> Event,
+) -> Event {
+    match outcome {
+        ApplyOutcome::Applied => done(participant.clone()),
+        ApplyOutcome::Blocked(items) => Event::Blocked { participant: participant.clone(), items },
+    }
+}

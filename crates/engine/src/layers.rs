@@ -1,0 +1,96 @@
+//! From a branch's record to directories: which layers each of its disks has, and the views made of
+//! them.
+
+use crate::paths::Paths;
+use forkpoint_fs::Stack;
+use forkpoint_model::{BranchId, LayerId};
+use forkpoint_sandbox::DiskMount;
+use std::path::PathBuf;
+
+/// One disk of one branch (or of a judge's throwaway fork).
+#[derive(Debug, Clone)]
+pub(crate) struct DiskLayers {
+    /// Where it appears inside, and where a commit goes.
+    pub(crate) target: PathBuf,
+    /// What lies at the bottom: the target itself, or a snapshot of it.
+    pub(crate) bottom: PathBuf,
+    /// Sealed layers between, topmost first.
+    pub(crate) sealed: Vec<PathBuf>,
+    /// The live upper. Missing until something is first run in the branch.
+    pub(crate) upper: PathBuf,
+    /// Its work directory.
+    pub(crate) work: PathBuf,
+    /// The upper is a whole tree, since overlayfs cannot serve here.
+    pub(crate) copy: bool,
+}
+
+impl DiskLayers {
+    /// Every layer that exists, topmost first, the bottom last. In copy mode the tree alone stands
+    /// for all layers of the branch.
+    pub(crate) fn all(&self) -> Vec<PathBuf> {
+        let mut layers = Vec::with_capacity(self.sealed.len() + 2);
+        if self.upper.is_dir() {
+            layers.push(self.upper.clone());
+        }
+        layers.extend(self.sealed.iter().cloned());
+        layers.push(self.bottom.clone());
+        layers
+    }
+
+    /// The layers as a comparison with the bottom needs them: in copy mode the tree and what it was
+    /// copied from.
+    pub(crate) fn compared(&self) -> Vec<PathBuf> {
+        match self.copy {
+            true => vec![self.upper.clone(), self.bottom.clone()],
+            false => self.all(),
+        }
+    }
+
+    /// The layers without the live upper.
+    pub(crate) fn lowers(&self) -> Vec<PathBuf> {
+        let mut layers = self.sealed.clone();
+        layers.push(self.bottom.clone());
+        layers
+    }
+
+    pub(crate) fn stack(&self) -> Stack {
+        Stack { lowers: self.lowers(), upper: self.upper.clone(), work: self.work.clone() }
+    }
+
+    pub(crate) fn mount(&self, volatile: bool, read_only: bool) -> DiskMount {
+        DiskMount {
+            target: self.target.clone(),
+            stack: self.stack(),
+            volatile,
+            copy_tree: self.copy.then(|| self.upper.clone()),
+            read_only,
+        }
+    }
+}
+
+/// The disks of a branch whose stacks are `stacks` (per disk the live upper's id, then the sealed
+/// layers, topmost first).
+pub(crate) fn of_branch(
+    paths: &Paths,
+    branch: BranchId,
+    bottoms: &[(PathBuf, PathBuf)],
+    stacks: &[Vec<LayerId>],
+    copy: bool,
+) -> Vec<DiskLayers> {
+    bottoms
+        .iter()
+        .zip(stacks)
+        .enumerate()
+        .filter_map(|(disk, ((target, bottom), stack))| {
+            let (upper, sealed) = stack.split_first()?;
+            Some(DiskLayers {
+                target: target.clone(),
+                bottom: bottom.clone(),
+                sealed: sealed.iter().map(|&id| paths.layer(id)).collect(),
+                upper: paths.layer(*upper),
+                work: paths.work(branch, disk, *upper),
+                copy,
+            })
+        })
+        .collect()
+}

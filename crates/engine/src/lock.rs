@@ -1,0 +1,65 @@
+//! Locks between processes: flock on a file or directory. The kernel releases them when their
+//! holder dies, so a lock that can be taken proves that nobody is at work.
+
+use crate::codes;
+use forkpoint_model::{Code, Error, Result};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+/// A lock that is held until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    _fd: OwnedFd,
+}
+
+/// Takes the lock of `file`, making the file and its directory if need be, or says `busy` when
+/// another process holds it.
+pub(crate) fn file(file: &Path, busy: impl FnOnce() -> Error) -> Result<Lock> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let mode = Mode::RUSR | Mode::WUSR;
+    let fd = match open(file, flags, mode) {
+        Err(rustix::io::Errno::NOENT) => {
+            if let Some(parent) = file.parent() {
+                fs::create_dir_all(parent)
+                    .map_err(|e| codes::IO.io(format!("cannot make {}", parent.display()), e))?;
+            }
+            open(file, flags, mode)
+        }
+        other => other,
+    }
+    .map_err(|e| codes::IO.io(format!("cannot open {}", file.display()), e))?;
+    take(fd, file, codes::IO, busy)
+}
+
+/// Takes the lock of a directory, across stores and users.
+pub(crate) fn directory(dir: &Path, busy: impl FnOnce() -> Error) -> Result<Lock> {
+    let fd = open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|e| codes::BASE.io(format!("cannot open {}", dir.display()), e))?;
+    take(fd, dir, codes::BASE, busy)
+}
+
+fn take(fd: OwnedFd, path: &Path, code: Code, busy: impl FnOnce() -> Error) -> Result<Lock> {
+    match flock(&fd, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Lock { _fd: fd }),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(busy()),
+        Err(e) => Err(code.io(format!("cannot lock {}", path.display()), e)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_held_lock_refuses_and_a_dropped_one_does_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("deep/lock");
+        let busy = || codes::BUSY.error("busy");
+        let held = file(&path, busy).unwrap();
+        assert_eq!(file(&path, busy).unwrap_err().code, "FP0406");
+        drop(held);
+        file(&path, busy).unwrap();
+    }
+}

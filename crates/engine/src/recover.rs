@@ -1,0 +1,205 @@
+//! Mending what a crash left, whenever a store is opened.
+//!
+//! Everything here can be interrupted and done again. Whoever still lives is left alone: a process
+//! is recognised by boot, pid and start time, work in progress by the lock its owner holds.
+
+use crate::branch::{Branch, identity, kill_recorded, name};
+use crate::codes;
+use crate::drive::Driver;
+use crate::engine::Engine;
+use crate::files::SCRATCH_LOCK;
+use crate::lock;
+use crate::options::CommitOptions;
+use forkpoint_model::Result;
+use forkpoint_model::commit::{Coordinator, Outcome};
+use forkpoint_model::state::{BranchEvent, BranchState};
+use forkpoint_sandbox::is_alive;
+use forkpoint_store::{CommitRecord, ExplorationRecord, ExplorationState};
+use std::path::Path;
+
+/// Runs recovery; says what it did, one line each.
+pub(crate) fn run(engine: &Engine) -> Result<Vec<String>> {
+    let mut said = Vec::new();
+    if nothing_to_do(engine)? {
+        return Ok(said);
+    }
+    let guard = engine.paths().store().join("recover.lock");
+    let Ok(_lock) = lock::file(&guard, || codes::BUSY.error("another process is recovering")) else {
+        // Whoever holds it mends everything; what is locked below stays locked for us too.
+        return Ok(said);
+    };
+    for exploration in engine.store().explorations(true)? {
+        end_orphan(engine, &exploration, &mut said)?;
+    }
+    forget_dead_processes(engine, &mut said)?;
+    for commit in engine.store().in_doubt()? {
+        resume_commit(engine, &commit, &mut said)?;
+    }
+    for branch in engine.store().unfinished()? {
+        if matches!(branch.state, BranchState::Aborting | BranchState::Invalidated) {
+            finish_rollback(&Branch::new(engine.clone(), branch.id), &mut said)?;
+        }
+    }
+    sweep_scratch(engine, &mut said)?;
+    Ok(said)
+}
+
+/// The usual case costs three short queries and one directory listing.
+fn nothing_to_do(engine: &Engine) -> Result<bool> {
+    let store = engine.store();
+    let idle = store.explorations(true)?.is_empty()
+        && store.in_doubt()?.is_empty()
+        && store.unfinished()?.is_empty()
+        && store.running()?.is_empty();
+    Ok(idle && list(&engine.paths().tmp())?.is_empty())
+}
+
+/// An exploration whose supervisor died: its attempts are ended and rolled back.
+fn end_orphan(engine: &Engine, x: &ExplorationRecord, said: &mut Vec<String>) -> Result<()> {
+    if let Some(supervisor) = &x.supervisor
+        && is_alive(&identity(supervisor))?
+    {
+        return Ok(());
+    }
+    let mut count = 0;
+    for record in engine.store().exploration_branches(x.id)? {
+        let branch = Branch::new(engine.clone(), record.id);
+        let Ok(lock) = branch.lock() else { continue };
+        kill_recorded(engine, &record)?;
+        let live = matches!(
+            record.state,
+            BranchState::Open | BranchState::Sealed | BranchState::Verified { .. }
+        );
+        if !live {
+            continue;
+        }
+        let now = engine.now();
+        engine.store().transition_with(record.id, &BranchEvent::AbortRequested, now, |b| {
+            b.retained = true;
+            b.reason.get_or_insert("interrupted".into());
+        })?;
+        branch.drain(&lock)?;
+        count += 1;
+    }
+    let mut ended = x.clone();
+    ended.state = ExplorationState::Crashed;
+    ended.ended_ns = Some(engine.now());
+    engine.store().put_exploration(&ended)?;
+    said.push(format!("exploration {} had lost its supervisor: {count} attempts rolled back", x.id));
+    Ok(())
+}
+
+fn forget_dead_processes(engine: &Engine, said: &mut Vec<String>) -> Result<()> {
+    for record in engine.store().running()? {
+        let Some(process) = &record.process else { continue };
+        if is_alive(&identity(process))? {
+            continue;
+        }
+        let branch = Branch::new(engine.clone(), record.id);
+        let Ok(_lock) = branch.lock() else { continue };
+        // Read again under the lock: a new one may have been started meanwhile.
+        if branch.record()?.process.as_ref() == Some(process) {
+            engine.store().modify_branch(record.id, |b| b.process = None)?;
+            if process.boot_id != crate::engine::process_identity()?.boot_id {
+                said.push(format!("{} was running when this machine went down", name(&record)));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A commit that did not come to its end: forward if it was decided, else back.
+fn resume_commit(engine: &Engine, commit: &CommitRecord, said: &mut Vec<String>) -> Result<()> {
+    let world = engine.world_by_id(commit.world)?;
+    let options = CommitOptions::default();
+    // Its driver holds the base's lock as long as it lives.
+    let Ok(mut driver) = Driver::new(engine, &world, commit.branch, None, &options) else {
+        return Ok(());
+    };
+    // Under the lock it may turn out to have ended.
+    let commit = engine.store().commit(commit.id)?;
+    if commit.ended_ns.is_some() {
+        return Ok(());
+    }
+    if let Some(group) = commit.group {
+        driver.invalidated = engine
+            .store()
+            .siblings(group)?
+            .into_iter()
+            .filter(|b| b.state == BranchState::Invalidated)
+            .map(|b| b.id)
+            .collect();
+    }
+    if commit.decided_ns.is_some()
+        && let Err(why) =
+            crate::commit::quiet_world(engine, &world, commit.group, &[commit.branch], false)
+    {
+        said.push(format!("commit {} waits: {}", commit.id, why.message));
+        return Ok(());
+    }
+    let (coordinator, first) = Coordinator::recover(commit.durable());
+    let line = match driver.run(coordinator, first) {
+        Ok(Outcome::Committed { generation }) => {
+            drop(driver);
+            engine.settle_descendants(commit.branch, &world, generation)?;
+            if let Ok(record) = engine.store().branch(commit.branch) {
+                engine.release_layers(&record)?;
+            }
+            format!("commit {} into {} was finished", commit.id, world.base().display())
+        }
+        Ok(Outcome::ApplyBlocked { items }) => {
+            let first = items.first().map_or(String::new(), |c| format!("{}: {}", c.item, c.why));
+            format!("commit {} into {} is blocked: {first}", commit.id, world.base().display())
+        }
+        Ok(Outcome::DrivenBack) => format!("commit {} was taken back", commit.id),
+        Ok(_) => format!("commit {} had not been decided and was discarded", commit.id),
+        Err(error) => format!("commit {} could not be recovered: {error}", commit.id),
+    };
+    said.push(line);
+    Ok(())
+}
+
+fn finish_rollback(branch: &Branch, said: &mut Vec<String>) -> Result<()> {
+    let Ok(lock) = branch.lock() else { return Ok(()) };
+    let record = branch.record()?;
+    kill_recorded(&branch.engine, &record)?;
+    if record.state == BranchState::Invalidated {
+        let now = branch.engine.now();
+        // Without its supervisor nobody says otherwise: what the attempt did is kept to be looked at.
+        branch.engine.store().transition_with(branch.id, &BranchEvent::AbortRequested, now, |b| {
+            b.retained = b.exploration.is_some();
+        })?;
+    }
+    if branch.record()?.state == BranchState::Aborting {
+        branch.drain(&lock)?;
+        said.push(format!("{} was rolled back", name(&record)));
+    }
+    Ok(())
+}
+
+/// Removes scratch directories whose owner is dead.
+fn sweep_scratch(engine: &Engine, said: &mut Vec<String>) -> Result<()> {
+    for path in list(&engine.paths().tmp())? {
+        if !path.is_dir() {
+            continue;
+        }
+        // A directory that has no lock yet belongs to somebody who has just made it, or to nobody;
+        // taking the lock tells.
+        let Ok(_lock) = lock::file(&path.join(SCRATCH_LOCK), || codes::BUSY.error("in use")) else {
+            continue;
+        };
+        if let Err(error) = engine.remove_tree(&path) {
+            said.push(format!("{} could not be removed: {error}", path.display()));
+        }
+    }
+    Ok(())
+}
+
+fn list(dir: &Path) -> Result<Vec<std::path::PathBuf>> {
+    let io = |e| codes::IO.io(format!("cannot list {}", dir.display()), e);
+    match std::fs::read_dir(dir) {
+        Ok(entries) => entries.map(|e| e.map(|e| e.path()).map_err(io)).collect(),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(e) => Err(io(e)),
+    }
+}
