@@ -1,6 +1,6 @@
 //! Running other programs: with a time limit that reaches their children, and through cargo.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -113,15 +113,23 @@ pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>> {
     Ok(out.stdout)
 }
 
-/// A command as a person would type it.
+/// A command as a person would type it in a shell.
 pub(crate) fn shown(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let name = program.file_name().unwrap_or(program.as_os_str());
     let words = std::iter::once(name).chain(command.get_args());
     words
-        .map(OsStr::to_string_lossy)
+        .map(|w| quoted(&w.to_string_lossy()))
         .collect::<Vec<_>>()
         .join(" ")
+}
+
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
 }
 
 /// Whether a program can be found on the search path.
@@ -228,6 +236,13 @@ mod tests {
         assert!(finished.status.is_none());
         assert_eq!(finished.stdout, "begun\n");
         assert!(finished.wall < Duration::from_secs(60));
+    }
+
+    #[test]
+    fn a_shown_command_can_be_typed() {
+        let mut command = Command::new("/usr/bin/x");
+        command.args(["-a", "two words", "it's", ""]);
+        assert_eq!(shown(&command), r"x -a 'two words' 'it'\''s' ''");
     }
 
     #[test]

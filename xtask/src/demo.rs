@@ -48,6 +48,7 @@ pub(crate) fn run(args: &[String]) -> Result<bool> {
     println!("\nthe base now: the winner's changes, and what the preparation built");
     let after = snapshot(&demo.base)?;
     print_changes(&before, &after);
+    demo.show_line_counts()?;
     wrong.extend(demo.compare_with_native(&after)?);
     demo.show_tests("after")?;
 
@@ -131,7 +132,7 @@ impl<'a> Demo<'a> {
         command.args(["--verify", "sh tests/run.sh", "--protect", "tests/**"]);
         command.args(["--score", "sh bench.sh", "--minimize"]);
         command.args(["--strategy", "best-of-n", "--timeout", TIMEOUT]);
-        println!("\n$ {}", cmd::shown(&command));
+        println!("\n$ {}", cmd::shown(&command).replace(" --", " \\\n    --"));
         let out = command
             .stderr(Stdio::inherit())
             .output()
@@ -141,6 +142,21 @@ impl<'a> Demo<'a> {
             bail!("explore ended with {}\n{}", out.status, text.trim());
         }
         serde_json::from_slice(&out.stdout).context("explore --json did not print one document")
+    }
+
+    /// How many lines of the program came and went.
+    fn show_line_counts(&self) -> Result<()> {
+        let (old, new) = (self.work.join("before/src"), self.base.join("src"));
+        // `diff` ends with 1 where there is a difference, so its status says nothing here.
+        let out = Command::new("diff").arg("-r").args([old, new]).output()?;
+        let text = String::from_utf8_lossy(&out.stdout);
+        let count = |mark: &str| text.lines().filter(|l| l.starts_with(mark)).count();
+        println!(
+            "  in src: {} lines added, {} removed",
+            count("> "),
+            count("< ")
+        );
+        Ok(())
     }
 
     /// Does the preparation and the winning attempt by hand in a fresh copy: the base must have come to the same.
