@@ -340,3 +340,27 @@ pub enum DurablePhase {
     /// Taken back; participants are to be ended.
     Undone,
 }
+
+impl DurablePhase {
+    /// Whether the decision stands (it may be on its way back).
+    pub fn is_decided(&self) -> bool {
+        !matches!(self, Self::Reserved | Self::Aborted)
+    }
+}
+
+/// What recovery tells a participant that holds something of a transaction and knows no outcome of
+/// it. `known` is what the store has of the transaction and whether it has ended there. A
+/// transaction that has not ended is left to [`super::Coordinator::recover`]; one that the store does
+/// not know is presumed aborted; one that ended is ended again, with the outcome it had, since the
+/// participant's forgetting may have been lost with the power.
+pub fn settle_in_doubt(
+    participant: ParticipantId,
+    txn: CommitId,
+    known: Option<(&DurablePhase, bool)>,
+) -> Option<Command> {
+    match known {
+        Some((_, false)) => None,
+        Some((phase, true)) if phase.is_decided() => Some(Command::End { participant, txn }),
+        _ => Some(Command::AbortStaged { participant, txn }),
+    }
+}
