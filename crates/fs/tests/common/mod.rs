@@ -7,6 +7,7 @@
 )]
 
 pub mod apply;
+pub mod fault;
 pub mod ops;
 pub mod snapshot;
 
