@@ -53,7 +53,7 @@ impl Core {
         Ok(Core { lines })
     }
 
-    /// What is wrong with these passes, a line each. `first_as_root`: the first pass ran as root.
+    /// What is wrong with these passes, a line each.
     pub(crate) fn check(&self, passes: &[Pass]) -> Vec<String> {
         passes
             .iter()

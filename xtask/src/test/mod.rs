@@ -122,7 +122,9 @@ fn as_ourselves(options: &Options, tests: &[Artifact], forkpoint: Option<&Path>)
         ("FORKPOINT_TEST_SOURCE", cmd::root()),
         ("INSTA_WORKSPACE_ROOT", cmd::root()),
     ];
-    env.extend(forkpoint.map(|f| ("FORKPOINT_TEST_BIN", f.to_path_buf())));
+    for name in ["FORKPOINT_TEST_BIN", "CARGO_BIN_EXE_forkpoint"] {
+        env.extend(forkpoint.map(|f| (name, f.to_path_buf())));
+    }
     let filter = options.filter.as_deref();
     let mut suites = run::suites(tests, &Ourselves { env }, filter)?;
     if !options.no_doc {

@@ -217,6 +217,17 @@ impl Drop for TemporaryUser {
     }
 }
 
+/// Our search path, without directories that only we can reach.
+fn reachable_path() -> OsString {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let open = |dir: &Path| {
+        dir.metadata()
+            .is_ok_and(|m| m.permissions().mode() & 0o001 != 0)
+    };
+    let reachable = std::env::split_paths(&path).filter(|dir| dir.ancestors().all(open));
+    std::env::join_paths(reachable).unwrap_or(path)
+}
+
 /// Readable and searchable for everybody.
 fn open_to_all(path: &Path) -> Result<()> {
     Ok(fs::set_permissions(
