@@ -127,7 +127,8 @@ fn as_ourselves(options: &Options, tests: &[Artifact], forkpoint: Option<&Path>)
     }
     let filter = options.filter.as_deref();
     let mut suites = run::suites(tests, &Ourselves { env }, filter)?;
-    if !options.no_doc {
+    // Cargo refuses documentation tests of packages that are no libraries.
+    if !options.no_doc && tests.iter().any(|t| t.kind == "lib") {
         suites.push(run::doc_suite(&options.packages, filter)?);
     }
     Ok(Pass {

@@ -23,6 +23,17 @@ const NOTE: &str = "forkpoint xtask, temporary";
 /// How many subordinate ids the account is given where the system has newuidmap.
 const SUB_IDS: u32 = 65536;
 
+/// What the tests may need to know of our environment.
+const KEPT_VARIABLES: &[&str] = &[
+    "CI",
+    "RUST_BACKTRACE",
+    "PROPTEST_CASES",
+    "LANG",
+    "LC_ALL",
+    "RUSTUP_HOME",
+    "RUSTUP_TOOLCHAIN",
+];
+
 pub(crate) struct TemporaryUser {
     name: String,
     uid: u32,
@@ -170,12 +181,11 @@ impl TemporaryUser {
             ("INSTA_WORKSPACE_ROOT", self.source.clone().into()),
             ("INSTA_UPDATE", "no".into()),
         ];
-        env.extend(
-            self.forkpoint
-                .iter()
-                .map(|f| ("FORKPOINT_TEST_BIN", f.clone().into())),
-        );
-        for name in ["CI", "RUST_BACKTRACE", "PROPTEST_CASES", "LANG", "LC_ALL"] {
+        for name in ["FORKPOINT_TEST_BIN", "CARGO_BIN_EXE_forkpoint"] {
+            env.extend(self.forkpoint.iter().map(|f| (name, f.clone().into())));
+        }
+        env.push(("PATH", reachable_path()));
+        for &name in KEPT_VARIABLES {
             env.extend(std::env::var_os(name).map(|value| (name, value)));
         }
         env
