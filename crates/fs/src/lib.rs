@@ -21,5 +21,6 @@ pub mod stack;
 pub mod stamp;
 pub mod tree;
 pub mod view;
+pub mod written;
 
 pub use stack::{MountOptions, Stack};
