@@ -68,6 +68,11 @@ impl Conn {
         }
     }
 
+    /// Gives the socket back; what has arrived and was not taken is lost.
+    pub fn into_socket(self) -> OwnedFd {
+        self.socket
+    }
+
     /// Reads what has arrived, once. `false`: the other end closed.
     pub fn fill(&mut self) -> io::Result<bool> {
         let mut buffer = [0u8; 16 << 10];

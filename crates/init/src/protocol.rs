@@ -4,7 +4,7 @@
 //! threads and processes can ask at once, and a closed answer socket means that init is gone.
 
 use crate::bytes::Bytes;
-use crate::spec::{ExitReport, SandboxSpec, Usage};
+use crate::spec::{ExitReport, Limit, SandboxSpec, Usage};
 use forkpoint_fs::MountOptions;
 use forkpoint_model::Error;
 use serde::{Deserialize, Serialize};
@@ -67,7 +67,10 @@ pub enum ToInit {
     /// Let everything go on; answered by `Done`.
     Thaw,
     /// Answered by `Usage`.
-    Usage,
+    Usage {
+        /// Measure what is on disk now, however long that takes.
+        walk: bool,
+    },
     /// Answered by `Warnings`.
     Warnings,
 }
@@ -89,7 +92,12 @@ pub enum FromInit {
     /// The command has ended.
     Exited(ExitReport),
     /// What the sandbox takes.
-    Usage(Usage),
+    Usage {
+        /// So far.
+        usage: Usage,
+        /// The limit that was hit, where one was.
+        limit: Option<Limit>,
+    },
     /// What could not be captured or limited.
     Warnings(Vec<String>),
 }

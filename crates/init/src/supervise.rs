@@ -333,14 +333,22 @@ impl Init {
             ToInit::Exec(_) => return,
             ToInit::Freeze => self.freeze().map(|()| FromInit::Done),
             ToInit::Thaw => self.thaw().map(|()| FromInit::Done),
-            ToInit::Usage => self
-                .watch
-                .usage(self.proc.as_fd())
-                .map(FromInit::Usage)
-                .map_err(|e| SETUP.io("cannot look at the branch's processes", e)),
+            ToInit::Usage { walk } => self.usage(walk),
             ToInit::Warnings => Ok(FromInit::Warnings(self.warnings.clone())),
         };
         answer(&reply, &result.unwrap_or_else(FromInit::Failed));
+    }
+
+    fn usage(&mut self, walk: bool) -> Result<FromInit, Error> {
+        let proc = self.proc.as_fd();
+        let taken = if walk {
+            self.watch.usage(proc)
+        } else {
+            self.watch.usage_now(proc)
+        };
+        let usage = taken.map_err(|e| SETUP.io("cannot look at the branch's processes", e))?;
+        let limit = self.limit;
+        Ok(FromInit::Usage { usage, limit })
     }
 
     fn exec(&mut self, message: ExecMessage, streams: Streams, reply: Conn) {

@@ -8,11 +8,15 @@
 //! directories and starts processes over them.
 #![forbid(unsafe_code)]
 
+mod cgroup;
 pub mod codes;
 mod doctor;
 mod environment;
 mod exec;
 mod handle;
+mod image;
+mod launch;
+mod process;
 mod worker;
 
 pub use doctor::{Check, CheckState, doctor};
@@ -22,5 +26,6 @@ pub use forkpoint_init::{
     DiskMount, ExitKind, ExitReport, FinalUsage, IdRange, Identity, Limit, Limits, Network,
     ProcessIdentity, SandboxSpec, Usage,
 };
-pub use handle::{Sandbox, is_alive, kill_process, sweep};
+pub use handle::{Sandbox, sweep};
+pub use process::{is_alive, kill_process};
 pub use worker::Worker;
