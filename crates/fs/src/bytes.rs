@@ -3,11 +3,11 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// For `#[serde(with = "crate::bytes")]` on a path. A text format gets text with other bytes
 /// escaped (see [`escape`]) and reads that back; a binary format gets the bytes.
-pub(crate) fn serialize<S: Serializer>(path: &PathBuf, to: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn serialize<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
     if to.is_human_readable() {
         to.serialize_str(&escape(path.as_os_str().as_bytes()))
     } else {

@@ -262,7 +262,8 @@ impl Restorer<'_> {
 
     fn dir_attributes(&self, path: &Path) -> Result<()> {
         let fail = |e: io::Error| failed(path, &e);
-        let Some((from, name, meta)) = look(self.base.as_fd(), path).map_err(fail)? else {
+        let found = look(self.base.as_fd(), path).map_err(fail)?;
+        let Some((from, name, meta)) = found.filter(|(_, _, meta)| meta.is_dir()) else {
             return Ok(());
         };
         let flags = OFlags::PATH | OFlags::DIRECTORY;

@@ -69,7 +69,7 @@ fn run(io: Io<'_>, request: &StageRequest) -> Result<Staged> {
     }
     let bytes = builder.finish()?;
     let mut notes = builder.notes;
-    notes.list.extend(stager.notes.list.drain(..));
+    notes.list.append(&mut stager.notes.list);
     notes.list.truncate(prepare::MAX_NOTES);
     notes.total += stager.notes.total;
     stager.changed_since()?;

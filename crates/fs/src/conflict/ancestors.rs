@@ -83,7 +83,8 @@ pub(crate) fn names_changed(root: BorrowedFd<'_>, path: &Path, stamp: Stamp) -> 
     Ok(false)
 }
 
-enum Origin {
+/// What a delta's layer says of the lower file that an entry was copied from.
+pub(crate) enum Origin {
     /// Copied from the lower file with this handle.
     Handle(Vec<u8>),
     /// Copied from a lower file, or that cannot be told.
@@ -92,12 +93,8 @@ enum Origin {
     None,
 }
 
-/// Whether the lowest layer of the delta that has `path` copied it from below the delta.
-pub(crate) fn from_base(path: &Path, options: &CheckOptions) -> io::Result<bool> {
-    Ok(!matches!(origin(path, options)?, Origin::None))
-}
-
-fn origin(path: &Path, options: &CheckOptions) -> io::Result<Origin> {
+/// What the lowest layer of the delta that has `path` says of where it was copied from.
+pub(crate) fn origin(path: &Path, options: &CheckOptions) -> io::Result<Origin> {
     let key = if options.userxattr {
         "user.overlay.origin"
     } else {

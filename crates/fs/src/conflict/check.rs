@@ -1,10 +1,11 @@
 //! Conflicts of a delta with a base that its user may have edited meanwhile.
 
+use super::ancestors::{self, Origin};
+use super::equal;
 use super::index::Baseline;
-use super::{ancestors, equal};
 use crate::apply::walk;
 use crate::codes;
-use crate::delta::{Change, ChangeKind, ChangeSet, FileType};
+use crate::delta::{Change, ChangeKind, ChangeSet, FileTime, FileType};
 use crate::stamp::Stamp;
 use crate::{MountOptions, view};
 use forkpoint_model::Result;
@@ -198,21 +199,63 @@ impl Check<'_> {
         if change.had_lower != Some(true) {
             return Ok(None);
         }
-        // A file that was renamed in the branch also comes from a lower layer. Then the name it
-        // had is among the removed, or nothing was removed in the directory at all.
-        let renamed = self.changes.changes.iter().any(|other| {
-            other.kind == ChangeKind::Removed
-                && (other.subtree || other.file_type == change.file_type)
-        });
         let path = &change.path;
-        if renamed
-            || !ancestors::names_changed(self.root.as_fd(), path, self.stamp)
-                .map_err(|e| self.read(path, &e))?
-            || !ancestors::from_base(path, self.options).map_err(|e| self.read(path, &e))?
-        {
+        let fail = |e: io::Error| self.read(path, &e);
+        if !ancestors::names_changed(self.root.as_fd(), path, self.stamp).map_err(fail)? {
             return Ok(None);
         }
-        Ok(Some("removed since, and the branch changed it".into()))
+        // A file that was renamed in the branch also comes from a lower layer: then that lower file
+        // is still there, among what the branch removes.
+        let renamed = match ancestors::origin(path, self.options).map_err(fail)? {
+            Origin::None => Ok(true),
+            Origin::Handle(then) => self.removes(|at, name, _| {
+                Ok(forkpoint_sys::handle::at(at, name).is_ok_and(|now| now == then))
+            }),
+            Origin::Unknown => self.removes(|_, _, meta| {
+                Ok(FileType::from_mode(meta.mode) == Some(change.file_type)
+                    && FileTime::from(meta.mtime) == change.mtime
+                    && (!meta.is_file() || meta.size == change.size))
+            }),
+        }
+        .map_err(fail)?;
+        Ok((!renamed).then(|| "removed since, and the branch changed it".into()))
+    }
+
+    /// Whether the branch removes an entry of the base for which `is` holds.
+    fn removes(
+        &self,
+        is: impl Fn(BorrowedFd<'_>, &OsStr, &Meta) -> io::Result<bool>,
+    ) -> io::Result<bool> {
+        let removed = self
+            .changes
+            .changes
+            .iter()
+            .filter(|c| c.subtree || c.kind == ChangeKind::Removed);
+        let mut pending = Vec::new();
+        for change in removed {
+            let Some((dir, name, meta)) = look(self.root.as_fd(), &change.path)? else {
+                continue;
+            };
+            if is(dir.as_fd(), &name, &meta)? {
+                return Ok(true);
+            }
+            if meta.is_dir() {
+                pending.push(change.path.clone());
+            }
+            while let Some(path) = pending.pop() {
+                let dir = walk::readable_dir(self.root.as_fd(), &path)?;
+                for name in walk::names(dir.as_fd())? {
+                    let meta = openat::stat(dir.as_fd(), &name)?;
+                    if is(dir.as_fd(), &name, &meta)? {
+                        return Ok(true);
+                    }
+                    if meta.is_dir() {
+                        pending.push(path.join(name));
+                    }
+                }
+            }
+        }
+        Ok(false)
     }
 
     /// The first entry at or below a directory that changed since, relative to it.

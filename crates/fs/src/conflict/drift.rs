@@ -90,7 +90,8 @@ pub fn drift(
             }
         };
         for name in walk::names(dir.as_fd()).map_err(|e| read(&path, e))? {
-            let over_time = scan.scanned % CLOCK_EVERY == 0 && clock::monotonic_ns() > until;
+            let over_time =
+                scan.scanned.is_multiple_of(CLOCK_EVERY) && clock::monotonic_ns() > until;
             if scan.scanned >= budget.entries || over_time {
                 why = Some(format!(
                     "the scan's budget ended after {} entries",
