@@ -2,14 +2,14 @@
 
 use crate::{
     Violation,
-    disk::{TxnPhase, digest, overlaid},
+    disk::{Txn, TxnPhase, digest, overlaid},
     oracle::Writer,
     rows::TxnRow,
     sim::Sim,
 };
 use forkpoint_model::commit::DurablePhase;
 use forkpoint_model::state::BranchState as S;
-use forkpoint_model::{BranchId, Source};
+use forkpoint_model::{CommitId, Source, WorldId};
 
 type Checked = Result<(), Box<Violation>>;
 
@@ -162,7 +162,7 @@ impl Sim {
                 let txn = self.store.now.published_by(world.id, head);
                 for (key, value) in part.read(head, txn).unwrap_or_default() {
                     if let Some(Writer::Branch(b)) = self.oracle.writers.get(&value)
-                        && !self.is_decided(*b)
+                        && !self.is_decided(world.id, value)
                     {
                         let message = format!("{} shows {key} of undecided {b}", part.name);
                         return Err(self.violation(LAW, message));
@@ -173,14 +173,20 @@ impl Sim {
         Ok(())
     }
 
-    fn is_decided(&self, branch: BranchId) -> bool {
-        let rows = &self.store.now;
-        let own = |b| {
-            rows.decisions
+    /// Whether a decided change set holds this value.
+    fn is_decided(&self, world: WorldId, value: u64) -> bool {
+        let holds = |txn: &Txn| txn.changes.values().any(|v| *v == Some(value));
+        let decided = |id: &CommitId| {
+            self.store
+                .now
+                .decisions
                 .iter()
-                .any(|d| rows.txns[&d.3].plan.branch == b)
+                .any(|d| d.0 == world && d.3 == *id)
         };
-        own(branch)
+        self.oracle
+            .pinned
+            .iter()
+            .any(|((id, _), txn)| holds(txn) && decided(id))
     }
 
     fn law_08_atomic_visibility(&self) -> Checked {
@@ -283,10 +289,7 @@ impl Sim {
                     if seen == expected {
                         continue;
                     }
-                    let own = |v: &u64| self.oracle.writers[v] == Writer::Branch(*branch);
-                    let foreign = seen
-                        .iter()
-                        .find(|(key, v)| on.get(key) != Some(v) && !own(v));
+                    let foreign = seen.iter().find(|(key, v)| expected.get(key) != Some(v));
                     let writer = foreign.map(|(_, value)| self.oracle.writers[value]);
                     let from_parent = matches!((overlay.parent, writer),
                         (Source::Branch(p), Some(Writer::Branch(w))) if p == w);
@@ -350,7 +353,7 @@ impl Sim {
     }
 
     /// After everything was healed: nothing is under way and nothing is left behind.
-    pub(crate) fn check_rest(&mut self) -> Checked {
+    pub(crate) fn check_rest(&self) -> Checked {
         const LAW: &str = "law_10_recovery_comes_to_rest";
         if let Some(live) = self.lives.values().next() {
             let c = &live.coordinator;
@@ -371,7 +374,6 @@ impl Sim {
             if moving || b.ctx.state == S::Staged {
                 return Err(self.violation(LAW, format!("{id} is left {}", b.ctx.state)));
             }
-            self.stats.rolled_back += u64::from(b.ctx.state == S::RolledBack);
         }
         Ok(())
     }

@@ -45,7 +45,7 @@ pub(crate) enum Fault {
 #[derive(Debug, Clone)]
 pub(crate) struct Overlay {
     pub(crate) parent: Source,
-    /// The content below, as it was at the fork.
+    /// The content of the head below, as it was at the fork.
     pub(crate) lower: Content,
     pub(crate) writes: Writes,
     pub(crate) epoch: Epoch,
@@ -278,18 +278,19 @@ impl Participant for FakeDisk {
     }
 
     fn fork(&mut self, source: Source, child: BranchId) -> Result<()> {
-        let lower = match source {
-            Source::Head(generation) => self.lower_at(generation)?,
+        // A child of a branch begins with what its parent wrote, as a change of the same base.
+        let (lower, writes) = match source {
+            Source::Head(generation) => (self.lower_at(generation)?, Writes::new()),
             Source::Branch(parent) => {
                 let parent = self.overlay(parent)?;
-                overlaid(&parent.lower, &parent.writes)
+                (parent.lower.clone(), parent.writes.clone())
             }
             Source::Checkpoint(_) => return Err(REFUSED.error("no checkpoints here")),
         };
         let overlay = Overlay {
             parent: source,
             lower,
-            writes: Writes::new(),
+            writes,
             epoch: Epoch(0),
             sealed: false,
         };

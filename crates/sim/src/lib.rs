@@ -25,7 +25,7 @@ use std::fmt;
 pub enum Breakage {
     /// Several transactions can reserve one world.
     ReservationNotUnique,
-    /// The decision looks neither at the head nor at siblings.
+    /// The reservation and the decision look neither at the head nor at siblings.
     DecideWithoutLooking,
     /// The decision is not synced.
     DecisionNotDurable,

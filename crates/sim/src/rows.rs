@@ -128,13 +128,14 @@ impl FakeStore {
 
     pub(crate) fn reserve(&mut self, plan: &CommitPlan) -> Result<Result<(), Lost>> {
         let unique = !self.is(Breakage::ReservationNotUnique);
+        let looks = !self.is(Breakage::DecideWithoutLooking);
         self.write(true, |rows| {
             match rows.txns.get(&plan.txn).map(|t| &t.phase) {
                 Some(DurablePhase::Reserved) => return Ok(Ok(())),
                 Some(_) => return Ok(Err(Lost::Fenced)),
                 None => {}
             }
-            if let Some(why) = rows.beaten(plan) {
+            if let (Some(why), true) = (rows.beaten(plan), looks) {
                 return Ok(Err(why));
             }
             let active = rows

@@ -74,6 +74,7 @@ pub(crate) struct Sim {
     /// From now on nothing fails any more.
     pub(crate) healed: bool,
     next_id: u64,
+    traced: bool,
     trace: VecDeque<String>,
     seed: u64,
     step: u32,
@@ -81,7 +82,13 @@ pub(crate) struct Sim {
 
 /// Runs one seed, with a fault built in if `broken`.
 pub fn run(seed: u64, broken: Option<Breakage>) -> Result<Stats, Box<Violation>> {
+    // Traces cost more than the run itself: they are made when there is something to show.
+    attempt(seed, broken, false).or_else(|_| attempt(seed, broken, true))
+}
+
+fn attempt(seed: u64, broken: Option<Breakage>, traced: bool) -> Result<Stats, Box<Violation>> {
     let mut sim = Sim::new(seed, broken);
+    sim.traced = traced;
     for _ in 0..STEPS {
         sim.step += 1;
         sim.act();
@@ -124,6 +131,7 @@ impl Sim {
             stats: Stats::default(),
             healed: false,
             next_id: 0,
+            traced: false,
             trace: VecDeque::new(),
             seed,
             step: 0,
@@ -141,11 +149,14 @@ impl Sim {
         })
     }
 
-    fn note(&mut self, line: String) {
+    fn note(&mut self, line: impl FnOnce() -> String) {
+        if !self.traced {
+            return;
+        }
         if self.trace.len() == TRACE {
             self.trace.pop_front();
         }
-        self.trace.push_back(format!("{:4} {line}", self.step));
+        self.trace.push_back(format!("{:4} {}", self.step, line()));
     }
 
     fn fresh(&mut self) -> u64 {
@@ -256,20 +267,21 @@ impl Sim {
                 .map_or(Source::Head(head), |(b, _)| Source::Branch(*b));
             for place in 0..self.worlds[world].parts.len() {
                 if let Err(error) = self.worlds[world].parts[place].fork(source, branch) {
-                    return self.note(format!("fork {branch} fails: {error}"));
+                    return self.note(|| format!("fork {branch} fails: {error}"));
                 }
                 // What it must see: the parent as it is at this very step.
-                let on = match parent {
-                    Some((p, _)) => overlaid(
-                        &self.oracle.forked_on[&(p, place)],
-                        &self.oracle.written[&(p, place)],
+                let (on, written) = match parent {
+                    Some((p, _)) => (
+                        self.oracle.forked_on[&(p, place)].clone(),
+                        self.oracle.written[&(p, place)].clone(),
                     ),
-                    None => self.worlds[world].parts[place].now.overlays[&branch]
-                        .lower
-                        .clone(),
+                    None => {
+                        let overlay = &self.worlds[world].parts[place].now.overlays[&branch];
+                        (overlay.lower.clone(), BTreeMap::new())
+                    }
                 };
                 self.oracle.forked_on.insert((branch, place), on);
-                self.oracle.written.insert((branch, place), BTreeMap::new());
+                self.oracle.written.insert((branch, place), written);
             }
             let mut ctx = BranchContext {
                 layer,
@@ -290,9 +302,9 @@ impl Sim {
                 Ok(())
             });
             self.stats.forks += u64::from(added.is_ok());
-            self.note(format!(
-                "fork {branch} of {source:?} in {id}, group {group:?}: {added:?}"
-            ));
+            self.note(|| {
+                format!("fork {branch} of {source:?} in {id}, group {group:?}: {added:?}")
+            });
         }
     }
 
@@ -314,10 +326,7 @@ impl Sim {
                 written.insert(key, now);
             }
         }
-        self.note(format!(
-            "{branch} writes {key}={value} at {place}: {}",
-            done.is_ok()
-        ));
+        self.note(|| format!("{branch} writes {key}={value} at {place}: {}", done.is_ok()));
     }
 
     /// The user edits an in-place base.
@@ -360,7 +369,7 @@ impl Sim {
             contents[place] = overlaid(&contents[place], &BTreeMap::from([(key, shown)]));
         }
         self.worlds[world].parts[place].edit(key, value);
-        self.note(format!("the user edits {key}={value:?} at {place} of {id}"));
+        self.note(|| format!("the user edits {key}={value:?} at {place} of {id}"));
     }
 
     fn verify(&mut self) {
@@ -388,7 +397,7 @@ impl Sim {
         if done.is_ok() {
             self.oracle.verified.insert(branch, digests);
         }
-        self.note(format!("verify {branch}: {passed} {done:?}"));
+        self.note(|| format!("verify {branch}: {passed} {done:?}"));
     }
 
     fn commit(&mut self) {
@@ -401,7 +410,7 @@ impl Sim {
         if self.rng.one_in(3) {
             // Only sealed for now, so that it can be verified.
             let sealed = self.seal(branch);
-            return self.note(format!("seal {branch}: {sealed:?}"));
+            return self.note(|| format!("seal {branch}: {sealed:?}"));
         }
         let world = self.index(row.world);
         let plan = CommitPlan {
@@ -416,10 +425,12 @@ impl Sim {
                 .map(|part| part.id())
                 .collect(),
         };
-        self.note(format!(
-            "commit {branch} as {} on {:?}",
-            plan.txn, plan.parent_generation
-        ));
+        self.note(|| {
+            format!(
+                "commit {branch} as {} on {:?}",
+                plan.txn, plan.parent_generation
+            )
+        });
         self.launch(Coordinator::new(plan));
     }
 
@@ -431,7 +442,7 @@ impl Sim {
             return;
         }
         let done = self.roll_back(branch);
-        self.note(format!("abort {branch}: {done:?}"));
+        self.note(|| format!("abort {branch}: {done:?}"));
     }
 
     fn drive_rollback(&mut self) {
@@ -447,7 +458,7 @@ impl Sim {
         };
         if !self.is_busy(branch) {
             let done = self.roll_back(branch);
-            self.note(format!("roll back {branch}: {done:?}"));
+            self.note(|| format!("roll back {branch}: {done:?}"));
         }
     }
 
@@ -467,13 +478,13 @@ impl Sim {
             let part = &mut self.worlds[world].parts[place];
             if let Err(error) = part.rebase(branch, head) {
                 // The row stays stale, so it cannot be committed half rebased.
-                return self.note(format!("rebase {branch} at {place}: {error}"));
+                return self.note(|| format!("rebase {branch} at {place}: {error}"));
             }
             let on = part.now.overlays[&branch].lower.clone();
             self.oracle.forked_on.insert((branch, place), on);
         }
         let done = self.store.transition(branch, &BranchEvent::Rebased);
-        self.note(format!("rebase {branch} onto {head:?}: {done:?}"));
+        self.note(|| format!("rebase {branch} onto {head:?}: {done:?}"));
     }
 
     /// The user mends what blocks a redo, and has it driven on or back.
@@ -510,11 +521,13 @@ impl Sim {
             }
         }
         let back = self.rng.one_in(2);
-        self.note(format!(
-            "resolve {} {}",
-            plan.txn,
-            if back { "back" } else { "forward" }
-        ));
+        self.note(|| {
+            format!(
+                "resolve {} {}",
+                plan.txn,
+                if back { "back" } else { "forward" }
+            )
+        });
         let event = if back {
             Event::ResolveBack
         } else {
@@ -537,7 +550,7 @@ impl Sim {
         let Some(row) = self.rng.pick(&rows).cloned() else {
             return;
         };
-        self.note(format!("undo {}", row.plan.txn));
+        self.note(|| format!("undo {}", row.plan.txn));
         self.launch(Coordinator::undo(DurableTxn {
             plan: row.plan,
             phase: row.phase,
@@ -548,7 +561,7 @@ impl Sim {
     fn time_out(&mut self) {
         let ids: Vec<u32> = self.lives.keys().copied().collect();
         if let Some(&id) = self.rng.pick(&ids) {
-            self.note(format!("time-out of {id}"));
+            self.note(|| format!("time-out of {id}"));
             self.tell(id, Event::Timeout);
         }
     }
@@ -560,7 +573,7 @@ impl Sim {
             .rng
             .pick(&[Fault::Full, Fault::Crash, Fault::Ambiguous])
             .expect("three");
-        self.note(format!("{fault:?} in {after} writes"));
+        self.note(|| format!("{fault:?} in {after} writes"));
         if self.rng.one_in(3) {
             self.store.fuse = Some((after, fault));
         } else {
@@ -578,14 +591,14 @@ impl Sim {
     fn kill_one(&mut self) {
         let ids: Vec<u32> = self.lives.keys().copied().collect();
         if let Some(&id) = self.rng.pick(&ids) {
-            self.note(format!("kill -9 of {id}"));
+            self.note(|| format!("kill -9 of {id}"));
             self.kill(id);
             self.stats.crashes += 1;
         }
     }
 
     fn power_loss(&mut self) {
-        self.note("power loss".into());
+        self.note(|| "power loss".into());
         self.lives.clear();
         self.msgs.clear();
         self.store.power_loss();
@@ -606,7 +619,7 @@ impl Sim {
 
     fn run_recovery(&mut self) {
         let done = self.recover();
-        self.note(format!("recovery: {done:?}"));
+        self.note(|| format!("recovery: {done:?}"));
     }
 
     /// Collects the delta of a branch whose commit has ended.
@@ -622,7 +635,7 @@ impl Sim {
         let world = self.index(row.world);
         for place in 0..self.worlds[world].parts.len() {
             let done = self.worlds[world].parts[place].discard(branch);
-            self.note(format!("collect {branch} at {place}: {done:?}"));
+            self.note(|| format!("collect {branch} at {place}: {done:?}"));
         }
     }
 
@@ -630,7 +643,7 @@ impl Sim {
         let n = self.rng.below(self.msgs.len());
         if n < self.msgs.len() {
             let msg = self.msgs.swap_remove(n);
-            self.note(format!("{msg:?}"));
+            self.note(|| format!("{msg:?}"));
             self.deliver(msg);
         }
     }
@@ -643,6 +656,9 @@ impl Sim {
             part.fuse = None;
         }
         for _ in 0..ROUNDS {
+            if self.check_rest().is_ok() {
+                break;
+            }
             self.step += 1;
             let ids: Vec<u32> = self.lives.keys().copied().collect();
             ids.into_iter().for_each(|id| self.tell(id, Event::Timeout));
@@ -655,6 +671,11 @@ impl Sim {
             self.drive_rollback();
             self.check()?;
         }
-        self.check_rest()
+        self.check_rest()?;
+        let ended = self.store.now.branches.values();
+        self.stats.rolled_back = ended
+            .filter(|b| b.ctx.state == BranchState::RolledBack)
+            .count() as u64;
+        Ok(())
     }
 }

@@ -5,7 +5,7 @@ use forkpoint_sim::{Breakage, Stats, run, seeds};
 #[test]
 fn the_laws_hold_through_crashes_delays_and_full_disks() {
     let mut total = Stats::default();
-    for seed in seeds(300) {
+    for seed in seeds(100) {
         let stats = run(seed, None).unwrap_or_else(|violation| panic!("{violation}"));
         total.forks += stats.forks;
         total.decisions += stats.decisions;
@@ -63,7 +63,7 @@ fn every_breakage_is_found() {
             B::ForkFollowsParent => &["law_01_snapshot_dominance"],
             B::StagesOtherThanVerified => &["law_06_gate_on_the_overlay"],
         };
-        let found = (0..2000).find_map(|seed| run(seed, Some(breakage)).err());
+        let found = (0..400).find_map(|seed| run(seed, Some(breakage)).err());
         let violation = found.unwrap_or_else(|| panic!("{breakage:?} was not found"));
         assert!(
             expected.contains(&violation.law),
