@@ -40,8 +40,11 @@ pub fn list(proc: BorrowedFd<'_>) -> io::Result<Vec<Process>> {
 
 /// The pids of every process but init.
 pub fn pids(proc: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
+    // The mount's own descriptor only stands for a path: open the directory to read it.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+    let dir = openat::beneath(proc, Path::new(""), flags, Mode::empty())?;
     let mut pids = Vec::new();
-    for entry in Dir::read_from(proc)? {
+    for entry in Dir::new(dir)? {
         let entry = entry?;
         let name = std::str::from_utf8(entry.file_name().to_bytes()).unwrap_or("");
         pids.extend(name.parse::<u32>().ok().filter(|&pid| pid != 1));

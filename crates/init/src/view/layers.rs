@@ -53,6 +53,26 @@ impl<'a> Layers<'a> {
         openat::beneath(clone.as_fd(), Path::new(name), flags, Mode::empty()).map_err(fault)
     }
 
+    /// Two directories of the store, reached through one mount.
+    pub(super) fn stored_pair(&mut self, a: &Path, b: &Path) -> Result<(OwnedFd, OwnedFd)> {
+        let fault = |e: io::Error| failed(format_args!("open {} and {}", a.display(), b.display()), e);
+        if self.map.is_none() {
+            let open = |path| openat::directory_path(path).map_err(fault);
+            return Ok((open(a)?, open(b)?));
+        }
+        let common: PathBuf = (a.components().zip(b.components()))
+            .take_while(|(a, b)| a == b)
+            .map(|(a, _)| a)
+            .collect();
+        let clone = self.clone(&common, false)?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        let open = |path: &Path| {
+            let below = path.strip_prefix(&common).unwrap_or(path);
+            openat::beneath(clone.as_fd(), below, flags, Mode::empty()).map_err(fault)
+        };
+        Ok((open(a)?, open(b)?))
+    }
+
     /// A base or another directory of the host, as a lower layer.
     pub(super) fn lower(&mut self, path: &Path) -> Result<OwnedFd> {
         match self.map {

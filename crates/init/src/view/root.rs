@@ -34,7 +34,13 @@ enum Kind {
     Directory(u32),
     /// A symbolic link.
     Link(PathBuf),
+    /// A directory of its own for anybody's temporary files, kept as an overlay's upper is.
+    Temporary,
 }
+
+/// Where every user may write, in a directory of root's. An ordinary user's overlay cannot copy
+/// that directory up, since its owner has no id there (`EOVERFLOW`).
+const TEMPORARY: &str = "/var/tmp";
 
 #[derive(Debug)]
 struct Entry {
@@ -58,7 +64,12 @@ pub(super) fn plan(spec: &SandboxSpec, mounts: &[Mount]) -> Result<Plan> {
     };
     match spec.identity {
         Identity::Root { .. } => plan.for_root(mounts),
-        Identity::User { .. } => plan.below(mounts, Path::new("/"))?,
+        Identity::User { .. } => {
+            plan.below(mounts, Path::new("/"))?;
+            if Path::new(TEMPORARY).is_dir() {
+                plan.push(TEMPORARY.into(), Kind::Temporary);
+            }
+        }
     }
     Ok(plan)
 }
@@ -157,13 +168,22 @@ fn readable(dir: &Path) -> bool {
 
 /// Makes the upper and work directories of every overlay, with the caller's own ids.
 pub(super) fn prepare_uppers(spec: &SandboxSpec, plan: &Plan) -> Result<()> {
-    for entry in plan.entries.iter().filter(|e| e.kind == Kind::Overlay) {
+    for entry in &plan.entries {
         let dir = spec.root_upper.join(entry_name(&entry.path));
         let (upper, work) = (dir.join("upper"), dir.join("work"));
-        match rustix::fs::mkdir(&dir, Mode::RWXU) {
-            Ok(()) => view::prepare_pair(&upper, &work, &entry.path)?,
-            Err(rustix::io::Errno::EXIST) => view::renew_volatile_work(&work)?,
-            Err(e) => return Err(failed(format_args!("make {}", dir.display()), e)),
+        let fault = |e| failed(format_args!("make {}", dir.display()), e);
+        let make = || match rustix::fs::mkdir(&dir, Mode::RWXU) {
+            Ok(()) => Ok(true),
+            Err(rustix::io::Errno::EXIST) => Ok(false),
+            Err(e) => Err(fault(e)),
+        };
+        match entry.kind {
+            Kind::Overlay if make()? => view::prepare_pair(&upper, &work, &entry.path)?,
+            Kind::Overlay => view::renew_volatile_work(&work)?,
+            Kind::Temporary if make()? => {
+                rustix::fs::mkdir(&upper, Mode::from_raw_mode(0o1777)).map_err(fault)?;
+            }
+            _ => {}
         }
     }
     Ok(())
@@ -202,6 +222,10 @@ pub(super) fn mount_rest(build: &mut Build<'_>, plan: &Plan) -> Result<()> {
                 None,
             )?,
             Kind::Bind => build.layers.bind(path, true)?,
+            Kind::Temporary => {
+                let kept = build.spec.root_upper.join(entry_name(path)).join("upper");
+                build.layers.bind(&kept, false)?
+            }
             Kind::Directory(mode) => {
                 make_directory(build.root.as_fd(), path, *mode)?;
                 continue;
@@ -258,20 +282,20 @@ fn overlay(
     cover: Option<OwnedFd>,
 ) -> Result<OwnedFd> {
     let name = entry_name(path);
-    let mut lowers = Vec::new();
-    for layer in &spec.root_layers {
-        let prepared = layer.join(&name).join("upper");
-        if prepared.is_dir() {
-            lowers.push(layers.stored(&prepared)?);
-        }
-    }
-    lowers.extend(cover);
-    lowers.push(layers.lower(path)?);
-    let lowers: Vec<BorrowedFd<'_>> = lowers.iter().map(AsFd::as_fd).collect();
     let options = MountOptions {
         volatile: true,
         userxattr: spec.identity.rootless(),
     };
+    let mut lowers = Vec::from_iter(cover);
+    lowers.push(layers.lower(path)?);
+    for layer in spec.root_layers.iter().rev() {
+        let prepared = layer.join(&name).join("upper");
+        if prepared.is_dir() {
+            let work = spec.root_upper.join(&name).join("prepared-work");
+            lowers = vec![over_prepared(layers, &lowers, &prepared, &work, &options)?];
+        }
+    }
+    let lowers: Vec<BorrowedFd<'_>> = lowers.iter().map(AsFd::as_fd).collect();
     let dir = spec.root_upper.join(&name);
     let upper = layers.stored(&dir.join("upper"))?;
     let work = layers.stored(&dir.join("work"))?;
@@ -294,6 +318,28 @@ fn overlay(
         path.display()
     ));
     Ok(mounted)
+}
+
+/// The preparation's root layer over `lowers`, itself to serve as the only lower layer of an
+/// attempt's view. It cannot be one lower layer among others: the store lies below the host's `/`,
+/// and an overlay refuses lower layers of which one contains the other, though not an upper that
+/// lies below a lower. Nothing can write through this mount: it is reached as a lower layer only.
+fn over_prepared(
+    layers: &mut Layers<'_>,
+    lowers: &[OwnedFd],
+    prepared: &Path,
+    work: &Path,
+    options: &MountOptions,
+) -> Result<OwnedFd> {
+    match rustix::fs::mkdir(work, Mode::RWXU) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::EXIST) => view::renew_volatile_work(work)?,
+        Err(e) => return Err(failed(format_args!("make {}", work.display()), std::io::Error::from(e))),
+    }
+    let (prepared, work) = layers.stored_pair(prepared, work)?;
+    let lowers: Vec<BorrowedFd<'_>> = lowers.iter().map(AsFd::as_fd).collect();
+    view::mount_fds(&lowers, Some((prepared.as_fd(), work.as_fd())), options)
+        .map_err(|e| e.context("the preparation's layer of the system root"))
 }
 
 fn memory_pair() -> io::Result<(OwnedFd, OwnedFd, OwnedFd)> {
