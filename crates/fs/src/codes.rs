@@ -13,11 +13,6 @@ pub const BAD_STACK: Code = Code::new("FP0202", Kind::Invalid, "a stack of layer
 pub const READ: Code = Code::new("FP0203", Kind::Io, "a file cannot be read");
 /// A directory or file could not be written.
 pub const WRITE: Code = Code::new("FP0204", Kind::Io, "a file cannot be written");
-/// A layer holds something an overlay never writes.
-pub const BAD_LAYER: Code = Code::new("FP0205", Kind::Data, "a layer is damaged");
-/// A file changed while it was copied or compared.
-pub const CHANGED_MEANWHILE: Code =
-    Code::new("FP0206", Kind::Conflict, "a file changed while it was read");
 
 /// A redo journal is damaged, or of another version.
 pub const JOURNAL: Code = Code::new("FP0250", Kind::Data, "a redo journal is damaged");
@@ -51,8 +46,6 @@ pub const ALL: &[Code] = &[
     BAD_STACK,
     READ,
     WRITE,
-    BAD_LAYER,
-    CHANGED_MEANWHILE,
     JOURNAL,
     STAGE,
     NO_SPACE,
