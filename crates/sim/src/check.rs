@@ -4,7 +4,7 @@ use crate::{
     Violation,
     disk::{Txn, TxnPhase, digest, overlaid},
     oracle::Writer,
-    rows::TxnRow,
+    rows::{BranchRow, TxnRow},
     sim::Sim,
 };
 use forkpoint_model::commit::DurablePhase;
@@ -46,6 +46,10 @@ impl Sim {
                 .contents
                 .insert((world, row.plan.target()), contents);
             self.stats.decisions += 1;
+            let invalid = self.store.now.branches.values();
+            let fenced =
+                |b: &&BranchRow| b.ctx.state == S::Invalidated && b.group == row.plan.group;
+            self.stats.invalidated += invalid.filter(fenced).count() as u64;
         }
         if self.store.now.decisions.len() < self.oracle.decisions {
             let message = "a decision was lost with the power".to_owned();
@@ -105,7 +109,7 @@ impl Sim {
         Ok(())
     }
 
-    fn law_07_first_commit_wins(&mut self) -> Checked {
+    fn law_07_first_commit_wins(&self) -> Checked {
         const LAW: &str = "law_07_first_commit_wins";
         let rows = &self.store.now;
         for (n, (world, from, who, txn)) in rows.decisions.iter().enumerate() {
@@ -125,7 +129,7 @@ impl Sim {
                 }
             }
         }
-        let decided = |b: &crate::rows::BranchRow| {
+        let decided = |b: &BranchRow| {
             rows.decisions
                 .iter()
                 .any(|d| b.group.is_some() && rows.txns[&d.3].plan.group == b.group)
@@ -134,15 +138,12 @@ impl Sim {
             .branches
             .iter()
             .filter(|(_, b)| b.ctx.state == S::Invalidated);
-        let mut count = 0;
         for (id, b) in invalid {
             if !decided(b) {
                 let message = format!("{id} was invalidated and has no winning sibling");
                 return Err(self.violation(LAW, message));
             }
-            count += 1;
         }
-        self.stats.invalidated += count;
         Ok(())
     }
 

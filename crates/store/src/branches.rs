@@ -78,11 +78,13 @@ impl Store {
         now_ns: i64,
         change: impl FnOnce(&mut BranchRecord),
     ) -> Result<BranchRecord> {
-        // An end is a claim about the world (law 5): it must not be lost after it was made.
+        // An end is a claim about the world (law 5) that must not be lost after it was made; and a
+        // delta may be deleted as soon as its branch is aborting (law 10).
         let durability = match event {
-            BranchEvent::Drained { .. } => self.durability(Durability::Full),
-            _ => self.durability(Durability::Normal),
+            BranchEvent::AbortRequested | BranchEvent::Drained { .. } => Durability::Full,
+            _ => Durability::Normal,
         };
+        let durability = self.durability(durability);
         self.write(durability, |_| {
             let mut branch = self.branch(id)?;
             let next = step(&branch.context(), event)?;
