@@ -141,10 +141,12 @@ fn random_levels(seed: u64, userxattr: bool) {
     let mut layers = Layers::new(userxattr);
     let native = layers.dir.path().join("native");
     let base = layers.base().to_owned();
+    let mut linked_below = seed % 3 == 2;
     for _ in 0..60 {
         let op = ops::draw(&mut random);
-        // Links within a base are the kernel's own exception, tested apart.
-        if !matches!(op, ops::Op::Link(..)) {
+        // Links within a base break on the first write: with them the view is not what is done
+        // natively, but the diff is still the difference of what the views show.
+        if linked_below || !matches!(op, ops::Op::Link(..)) {
             drop(ops::perform(&base, &op));
         }
     }
@@ -153,16 +155,20 @@ fn random_levels(seed: u64, userxattr: bool) {
     let levels = 1 + random.below(4) as usize;
     for _ in 0..levels {
         let count = 1 + random.below(25) as usize;
+        linked_below |= log.iter().any(|op| matches!(op, ops::Op::Link(..)));
         layers.level(|view| ops::both(&mut random, count, view, &native, &mut log));
     }
     let whole = layers.view(0);
     let now = snapshot::take(&root_of(&whole));
     drop(whole);
-    assert_eq!(
-        snapshot::comparable(&now),
-        snapshot::comparable(&snapshot::take(&native)),
-        "seed {seed}: the view is not what was done in it: {log:?}"
-    );
+    // The kernel breaks links of a sealed layer on the next write: its own exception.
+    if !linked_below {
+        assert_eq!(
+            snapshot::comparable(&now),
+            snapshot::comparable(&snapshot::take(&native)),
+            "seed {seed}: the view is not what was done in it: {log:?}"
+        );
+    }
     for top in 1..=levels {
         let below = layers.view(top);
         let before = snapshot::take(&root_of(&below));
