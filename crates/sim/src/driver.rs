@@ -2,10 +2,12 @@
 //! sealing, rolling back, recovery.
 
 use crate::{
-    disk::is_crash,
+    disk::{DISK_FULL, is_crash},
     sim::{Live, Msg, Sim},
 };
-use forkpoint_model::commit::{Command, Coordinator, DurableTxn, Event, settle_in_doubt};
+use forkpoint_model::commit::{
+    Command, Coordinator, DurablePhase, DurableTxn, Event, settle_in_doubt,
+};
 use forkpoint_model::state::{BranchEvent, BranchState};
 use forkpoint_model::{
     ApplyOutcome, BranchId, CommitId, Conflict, Discarded, Epoch, Participant, ParticipantId,
@@ -159,6 +161,11 @@ impl Sim {
                 Event::Released
             }
             Command::End { participant, txn } => {
+                // One of before its undo, delivered late, must not end the undo.
+                let row = self.store.now.txns.get(&txn);
+                if row.is_some_and(|row| row.phase == DurablePhase::Undoing) {
+                    return Err(DISK_FULL.error("it is being taken back"));
+                }
                 self.part(world, &participant).end(txn)?;
                 Event::Ended { participant }
             }

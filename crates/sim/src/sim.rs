@@ -550,6 +550,9 @@ impl Sim {
         let Some(row) = self.rng.pick(&rows).cloned() else {
             return;
         };
+        if self.is_busy(row.plan.branch) {
+            return;
+        }
         self.note(|| format!("undo {}", row.plan.txn));
         self.launch(Coordinator::undo(DurableTxn {
             plan: row.plan,

@@ -107,8 +107,8 @@ pub enum Command {
         /// The transaction.
         txn: CommitId,
     },
-    /// Tell a participant that the transaction is over; it keeps its undo. Answer:
-    /// [`Event::Ended`].
+    /// Tell a participant that the transaction is over; it keeps its undo. To be refused while the
+    /// transaction is being taken back: it is a late one of before. Answer: [`Event::Ended`].
     End {
         /// The participant.
         participant: ParticipantId,
