@@ -9,14 +9,13 @@ use crate::delta::{ChangeKind, FileType};
 use crate::tree::open_regular;
 use forkpoint_model::Result;
 use forkpoint_sys::openat::{self, Meta};
-use rustix::fs::{Mode, OFlags};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// Files that are held open until they are synced together.
+/// Files and directories that are held open until they are synced together.
 const BATCH: usize = 256;
 
 /// See [`Builder::root`].
@@ -130,7 +129,7 @@ impl<'b> Builder<'b> {
             if meta.size > 0 {
                 io.flush(file.as_fd(), false).map_err(fail)?;
             }
-            self.unsynced.push((file, path.to_owned()));
+            self.to_sync(file, path.to_owned())?;
         } else {
             prepare::special(self.io, from, &meta, to).map_err(fail)?;
             let fd = prepare::itself(to).map_err(fail)?;
@@ -140,11 +139,7 @@ impl<'b> Builder<'b> {
         if let Some(group) = group {
             self.links.insert(group, target);
         }
-        if self.unsynced.len() >= BATCH {
-            self.sync_files()
-        } else {
-            Ok(())
-        }
+        Ok(())
     }
 
     /// The content of a regular file: shared with the topmost layer's own file where the file
@@ -176,27 +171,35 @@ impl<'b> Builder<'b> {
         prepare::content(self.io, source.as_fd(), to, meta.size).map_err(fail)
     }
 
-    /// Makes the files so far durable: first all data is written, so that one commit of the file
-    /// system's journal takes all of them, then each file is synced.
-    fn sync_files(&mut self) -> Result<()> {
-        let files = std::mem::take(&mut self.unsynced);
-        if files.len() > 1 {
-            for (file, path) in &files {
+    /// Makes the files and directories so far durable: first all data is written, so that one commit
+    /// of the file system's journal takes all of them, then each is synced.
+    fn sync_batch(&mut self) -> Result<()> {
+        let batch = std::mem::take(&mut self.unsynced);
+        if batch.len() > 1 {
+            for (file, path) in &batch {
                 self.io
                     .flush(file.as_fd(), true)
                     .map_err(|e| failed(path, &e))?;
             }
         }
-        for (file, path) in &files {
-            self.io.sync(file.as_fd()).map_err(|e| failed(path, &e))?;
-        }
-        Ok(())
+        let fds: Vec<_> = batch.iter().map(|(fd, _)| fd.as_fd()).collect();
+        self.io
+            .sync_many(&fds)
+            .map_err(|(at, e)| failed(&batch[at].1, &e))
     }
 
-    /// Finishes the directories, deepest first, and makes everything durable. Returns the bytes of
-    /// all files.
+    fn to_sync(&mut self, fd: OwnedFd, path: PathBuf) -> Result<()> {
+        self.unsynced.push((fd, path));
+        if self.unsynced.len() >= BATCH {
+            self.sync_batch()
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Finishes the directories, deepest first, and makes everything durable, the stage's own entry
+    /// in its parent too. Returns the bytes of all files.
     pub(crate) fn finish(&mut self) -> Result<u64> {
-        self.sync_files()?;
         self.parent = None;
         for (path, target) in std::mem::take(&mut self.dirs).into_iter().rev() {
             let fail = |e: std::io::Error| failed(&path, &e);
@@ -207,7 +210,7 @@ impl<'b> Builder<'b> {
             let from = (from.as_fd(), name.as_os_str());
             let (io, owner) = (self.io, &self.owner);
             prepare::attributes(io, owner, from, &meta, fd.as_fd(), &path, &mut self.notes)?;
-            io.sync(fd.as_fd()).map_err(fail)?;
+            self.to_sync(fd, path)?;
         }
         // A last change of the stage itself, so that syncing it covers the attributes of links and
         // nodes in it, which cannot be synced by themselves.
@@ -215,9 +218,13 @@ impl<'b> Builder<'b> {
         let fail = |e: std::io::Error| failed(path, &e);
         let now = openat::stat_fd(self.stage).map_err(fail)?.mtime.into();
         self.io.times(self.stage, None, now).map_err(fail)?;
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let fd = openat::beneath(self.stage, Path::new(""), flags, Mode::empty()).map_err(fail)?;
-        self.io.sync(fd.as_fd()).map_err(fail)?;
+        let stage = openat::directory(path).map_err(fail)?;
+        self.unsynced.push((stage, path.clone()));
+        if let Some(parent) = path.parent() {
+            let parent_fd = openat::directory(parent).map_err(|e| failed(parent, &e))?;
+            self.unsynced.push((parent_fd, parent.to_owned()));
+        }
+        self.sync_batch()?;
         Ok(self.bytes)
     }
 }

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What kind of change a call makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -247,6 +248,24 @@ impl<'h> Io<'h> {
         self.on(Call::Sync, fd, || Ok(rfs::fsync(fd)?))
     }
 
+    /// As [`Io::sync`] for many at once, each by itself and all at the same time: the file system
+    /// then writes its journal once, and the device empties its cache a few times instead of once a
+    /// file. On failure says which one.
+    pub fn sync_many(&self, fds: &[BorrowedFd<'_>]) -> Result<(), (usize, io::Error)> {
+        let itself = OsStr::new(SELF);
+        if let Some(hook) = self.hook {
+            for (at, fd) in fds.iter().enumerate() {
+                hook.before(Call::Sync, *fd, itself).map_err(|e| (at, e))?;
+            }
+        }
+        sync_in_parallel(fds)?;
+        if let Some(hook) = self.hook {
+            fds.iter()
+                .for_each(|fd| hook.after(Call::Sync, *fd, itself));
+        }
+        Ok(())
+    }
+
     /// Waits until the whole file system of `fd` is on the device.
     pub fn sync_all(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
         self.on(Call::Sync, fd, || openat::syncfs(fd))
@@ -266,6 +285,39 @@ impl<'h> Io<'h> {
         }
         crate::tree::remove(path)
     }
+}
+
+/// Threads that sync at the same time.
+const SYNCERS: usize = 32;
+
+fn sync_in_parallel(fds: &[BorrowedFd<'_>]) -> Result<(), (usize, io::Error)> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut failed = None;
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(fd) = fds.get(at) else {
+                return failed;
+            };
+            if let Err(errno) = rfs::fsync(fd) {
+                failed.get_or_insert((at, io::Error::from(errno)));
+            }
+        }
+    };
+    let failed = std::thread::scope(|scope| {
+        let helpers = fds.len().min(SYNCERS).saturating_sub(1);
+        // Where no thread can be had, the others and this one do all the work.
+        let helpers: Vec<_> = (0..helpers)
+            .map_while(|_| std::thread::Builder::new().spawn_scoped(scope, work).ok())
+            .collect();
+        let mine = work();
+        let theirs = helpers.into_iter().map(|helper| match helper.join() {
+            Ok(failed) => failed,
+            Err(_) => Some((0, io::Error::other("a thread that syncs died"))),
+        });
+        theirs.fold(mine, |first, other| first.or(other))
+    });
+    failed.map_or(Ok(()), Err)
 }
 
 /// A path that means exactly this open file, whatever names it has.

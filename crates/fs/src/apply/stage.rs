@@ -50,7 +50,7 @@ pub fn stage_with(io: Io<'_>, request: &StageRequest) -> Result<Staged> {
 }
 
 fn run(io: Io<'_>, request: &StageRequest) -> Result<Staged> {
-    let mut stager = Stager::open(io, request)?;
+    let mut stager = Stager::open(request)?;
     let roots = plan::roots(&request.changes);
     for root in &roots {
         stager.plan(root)?;
@@ -109,7 +109,7 @@ struct Stager<'r> {
 }
 
 impl<'r> Stager<'r> {
-    fn open(io: Io<'_>, request: &'r StageRequest) -> Result<Self> {
+    fn open(request: &'r StageRequest) -> Result<Self> {
         let open = |path: &Path| openat::directory(path).map_err(|e| failed(path, &e));
         let stage = open(&request.stage)?;
         if !walk::names(stage.as_fd())
@@ -124,11 +124,6 @@ impl<'r> Stager<'r> {
             userxattr: request.userxattr,
             volatile: false,
         };
-        // Its own entry in its parent has to be durable too.
-        if let Some(parent) = request.stage.parent() {
-            io.sync(open(parent)?.as_fd())
-                .map_err(|e| failed(parent, &e))?;
-        }
         let stage_dev = openat::stat_fd(stage.as_fd())
             .map_err(|e| failed(&request.stage, &e))?
             .dev;

@@ -14,6 +14,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+/// Directories that are open at the same time.
+const AT_ONCE: usize = 256;
+
 /// A directory that moved may have got a new time (XFS does that in an exchange): it gets its own
 /// again. Does nothing for anything else.
 pub(crate) fn after_move(io: Io<'_>, at: At<'_, '_>, known: &Ident) -> io::Result<()> {
@@ -48,22 +51,31 @@ pub(crate) fn finish(
         let fd = place.dir(index)?;
         set(io, fd.as_fd(), time(dir)).map_err(|e| blocked(path, why(&e)))?;
     }
-    for (index, dir) in (0u32..).zip(&place.journal.dirs) {
-        let path = Path::new(OsStr::from_bytes(&dir.path));
-        let fd = place.dir(index)?;
-        match readable(fd.as_fd()) {
-            Ok(fd) => io.sync(fd.as_fd()).map_err(|e| blocked(path, why(&e)))?,
-            Err(e) if Errno::from_io_error(&e) == Some(Errno::ACCESS) => all = true,
-            Err(e) => return Err(blocked(path, why(&e))),
-        }
-    }
     let stage = place.stage.as_fd();
-    let synced = if all {
-        io.sync_all(stage)
-    } else {
-        io.sync(stage)
-    };
-    synced.map_err(|e| blocked(Path::new(""), why(&e)))
+    let fail = |path: &Path, e: &io::Error| blocked(path, why(e));
+    let all_dirs: Vec<_> = (0u32..).zip(&place.journal.dirs).collect();
+    for (round, dirs) in all_dirs.chunks(AT_ONCE).enumerate() {
+        let mut open = Vec::with_capacity(dirs.len());
+        for (index, dir) in dirs {
+            let path = Path::new(OsStr::from_bytes(&dir.path));
+            match readable(place.dir(*index)?.as_fd()) {
+                Ok(fd) => open.push((fd, path)),
+                Err(e) if Errno::from_io_error(&e) == Some(Errno::ACCESS) => all = true,
+                Err(e) => return Err(fail(path, &e)),
+            }
+        }
+        let mut fds: Vec<_> = open.iter().map(|(fd, _)| fd.as_fd()).collect();
+        if round == 0 {
+            fds.push(stage);
+        }
+        let path_of = |at: usize| open.get(at).map_or(Path::new(""), |(_, path)| path);
+        io.sync_many(&fds)
+            .map_err(|(at, e)| fail(path_of(at), &e))?;
+    }
+    if all {
+        io.sync_all(stage).map_err(|e| fail(Path::new(""), &e))?;
+    }
+    Ok(())
 }
 
 fn readable(dir: BorrowedFd<'_>) -> io::Result<OwnedFd> {
