@@ -275,9 +275,9 @@ fn read_file(
     };
     let view = view::mount_readonly(layers, &how)?;
     let read = || -> io::Result<Option<FileContent>> {
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let mode = rustix::fs::Mode::empty();
-        let fd = match openat::beneath(view.as_fd(), path, flags, mode) {
+        // Looked at before it is opened for reading: opening a device may do something.
+        let flags = OFlags::PATH | OFlags::NOFOLLOW;
+        let fd = match openat::beneath(view.as_fd(), path, flags, rustix::fs::Mode::empty()) {
             Ok(fd) => fd,
             Err(e) if no_such_file(&e) => return Ok(None),
             Err(e) => return Err(e),
@@ -286,11 +286,9 @@ fn read_file(
         if !meta.is_file() {
             return Ok(None);
         }
+        let fd = std::fs::File::open(tree::proc_link(fd.as_fd()))?;
         let mut bytes = Vec::new();
-        io::Read::read_to_end(
-            &mut io::Read::take(std::fs::File::from(fd), max_len),
-            &mut bytes,
-        )?;
+        io::Read::read_to_end(&mut io::Read::take(fd, max_len), &mut bytes)?;
         Ok(Some(FileContent {
             bytes,
             size: meta.size,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -85,6 +85,14 @@ fn try_all(scratch: &Path, base: &Path, rootless: bool) -> Result<Support> {
         store_fs_type: store_mount.fs_type,
         read_only: read_only.map_err(at)?,
     })
+}
+
+/// Whether the file system of `dir` can be mounted with its ids mapped by the user namespace
+/// `userns`. Needs the right to administer the host.
+pub fn idmapped(dir: &Path, userns: BorrowedFd<'_>) -> Result<bool> {
+    let fd = openat::directory_path(dir)
+        .map_err(|e| codes::READ.io(format_args!("cannot open {}", dir.display()), e))?;
+    Ok(forkpoint_sys::mount::idmapped_clone(fd.as_fd(), Path::new(""), userns).is_ok())
 }
 
 /// Mounts a view on the base and does in it what branches do. Says what did not work.

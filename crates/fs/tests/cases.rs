@@ -348,7 +348,7 @@ fn deep_trees_need_no_stack_and_few_descriptors() {
             use rustix::fs::{Mode, OFlags};
             let mut layers = Layers::new(userxattr);
             // Altogether longer than the paths the kernel takes.
-        let name = "n".repeat(9);
+            let name = "n".repeat(9);
             let deep = |root: &Path, leaf: &str| {
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY;
                 let mut dir = rustix::fs::open(root, flags, Mode::empty()).expect("open");
@@ -473,6 +473,37 @@ fn whiteouts_and_opaque_marks_of_the_attribute_form() {
             let stack = [out, layers.base().to_owned()];
             let merged = delta::diff(&stack, 1, &options).expect("diff");
             assert_eq!(list(&merged), found);
+        },
+    );
+}
+
+#[test]
+fn the_beginning_of_a_file_is_read_through_a_stack() {
+    everywhere(
+        "the_beginning_of_a_file_is_read_through_a_stack",
+        |userxattr| {
+            let mut layers = Layers::new(userxattr);
+            fs::create_dir(layers.base().join("d")).expect("mkdir");
+            fs::write(layers.base().join("d/f"), "from the base").expect("write");
+            symlink("/etc/passwd", layers.base().join("link")).expect("symlink");
+            layers.level(|view| fs::write(view.join("d/g"), "x").expect("write"));
+            let read = |path: &str| {
+                let request = ops::FsRequest::ReadFile {
+                    layers: layers.layers.clone(),
+                    options: layers.diff_options(),
+                    path: path.into(),
+                    max_len: 4,
+                };
+                match ops::execute(request).expect("read") {
+                    ops::FsResponse::File(file) => file.map(|file| (file.bytes, file.size)),
+                    other => panic!("{other:?}"),
+                }
+            };
+            assert_eq!(read("d/f"), Some((b"from".to_vec(), 13)));
+            assert_eq!(read("d/g"), Some((b"x".to_vec(), 1)));
+            for nothing in ["link", "d", "missing/f", "link/f"] {
+                assert_eq!(read(nothing), None, "{nothing}");
+            }
         },
     );
 }

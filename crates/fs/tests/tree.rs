@@ -66,7 +66,7 @@ fn a_removal_follows_no_link_and_minds_no_mode() {
         fs::write(gone.join("a/b/f"), "x").expect("write");
         symlink(&kept, gone.join("a/link")).expect("symlink");
         for path in ["a/b", "a"] {
-            let none = fs::Permissions::from_mode(0);
+            let none = fs::Permissions::from_mode(0o0);
             fs::set_permissions(gone.join(path), none).expect("chmod");
         }
         tree::remove(&gone).expect("remove");
