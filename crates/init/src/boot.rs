@@ -23,7 +23,12 @@ pub const SOCKET: i32 = 3;
 
 /// Runs init. Returns the exit status.
 pub fn run() -> i32 {
-    let Ok(socket) = clone::inherited(SOCKET) else {
+    // The number stays taken: nothing that a command's start still needs may ever be at it, since
+    // a command's score is placed there.
+    let Ok(reserved) = clone::inherited(SOCKET) else {
+        return 125;
+    };
+    let Ok(socket) = clone::copy_above(reserved.as_fd(), SOCKET + 1) else {
         return 125;
     };
     let mut starter = Conn::new(socket, MAX_CONTROL);
@@ -71,10 +76,8 @@ fn set_up(setup: Setup, fds: Vec<OwnedFd>) -> Result<impl FnOnce(Conn) -> Parts>
     let proc = view::mount_proc()?;
     let mut inner = Inner::make(&spec.identity, proc.as_fd(), spec.network, &spec.hostname)?;
     let mut uppers = Vec::new();
-    if spec.limits.disk_bytes.is_some() {
-        for path in Watch::upper_paths(&spec) {
-            uppers.push(openat::directory(&path).map_err(fault("open an upper directory"))?);
-        }
+    for path in Watch::upper_paths(&spec) {
+        uppers.push(openat::directory(&path).map_err(fault("open an upper directory"))?);
     }
     let view = view::build(&spec, inner.user.as_fd(), proc.as_fd())?;
     let branch = if spec.branch_socket {

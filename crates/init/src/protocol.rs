@@ -6,6 +6,7 @@
 use crate::bytes::Bytes;
 use crate::spec::{ExitReport, Limit, SandboxSpec, Usage};
 use forkpoint_fs::MountOptions;
+use forkpoint_fs::ops::{FsRequest, FsResponse};
 use forkpoint_model::Error;
 use serde::{Deserialize, Serialize};
 
@@ -105,6 +106,8 @@ pub enum FromInit {
 /// A request to the worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToWorker {
+    /// Work on files.
+    Files(FsRequest),
     /// Mount a view.
     View {
         /// Its layers.
@@ -120,6 +123,8 @@ pub enum ToWorker {
 /// An answer of the worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum FromWorker {
+    /// The result of the work.
+    Files(FsResponse),
     /// The view's detached mount follows.
     View,
     /// It was done.

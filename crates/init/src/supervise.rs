@@ -151,17 +151,24 @@ impl Init {
     fn reap(&mut self) -> io::Result<bool> {
         loop {
             match reap_any()? {
-                Found::Dead(reaped) => self.ended(reaped),
+                Found::Dead(reaped) => self.ended(reaped)?,
                 Found::Alive => return Ok(true),
                 Found::Nobody => return Ok(false),
             }
         }
     }
 
-    fn ended(&mut self, reaped: Reaped) {
+    fn ended(&mut self, reaped: Reaped) -> io::Result<()> {
+        let killed = reaped.ended == Ended::Signal(signal::SIGKILL);
+        if killed
+            && self.limit.is_none()
+            && let Some(limit) = self.watch.blame()
+        {
+            self.hit(limit)?;
+        }
         // Orphans of commands are reaped without a word.
         let Some(command) = self.running.remove(&reaped.pid) else {
-            return;
+            return Ok(());
         };
         let status = self.status(&command, &reaped);
         let left = procs::pids(self.proc.as_fd()).map_or(0, |pids| pids.len());
@@ -173,6 +180,7 @@ impl Init {
             left_running: u32::try_from(left).unwrap_or(u32::MAX),
         };
         answer(&command.reply, &FromInit::Exited(report));
+        Ok(())
     }
 
     fn status(&self, command: &Running, reaped: &Reaped) -> ExitKind {
@@ -183,10 +191,6 @@ impl Init {
             return ExitKind::LimitHit(limit);
         }
         match reaped.ended {
-            Ended::Signal(signal::SIGKILL) => match self.watch.blame() {
-                Some(limit) => ExitKind::LimitHit(limit),
-                None => ExitKind::Signal(signal::SIGKILL),
-            },
             Ended::Signal(signal) => ExitKind::Signal(signal),
             Ended::Code(code) => ExitKind::Code(code),
         }

@@ -5,13 +5,13 @@
 //! for each request, so that a long one holds up none, and all of them end with the worker, which
 //! ends as soon as its starter has gone.
 
-use crate::codes::PROTOCOL;
+use crate::codes::{PROTOCOL, SETUP};
 use crate::conn::{self, Conn, MAX_WORKER};
 use crate::protocol::{FromWorker, ToWorker};
+use forkpoint_fs::ops::{self, FsRequest};
 use forkpoint_fs::view;
-use forkpoint_model::Result;
-use forkpoint_sys::clone;
-use std::os::fd::{AsFd, OwnedFd};
+use forkpoint_sys::{clone, signal};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Runs the worker. Returns the exit status.
 pub fn run() -> i32 {
@@ -19,8 +19,9 @@ pub fn run() -> i32 {
         return 125;
     };
     let mut starter = Conn::new(socket, MAX_WORKER);
-    // Undone by no one: its mounts are detached ones, which never propagate.
-    if view_setup().is_err() {
+    signal::ignore(signal::SIGCHLD);
+    signal::ignore(signal::SIGPIPE);
+    if crate::view::make_private().is_err() {
         return 125;
     }
     let mut held = Vec::new();
@@ -33,30 +34,51 @@ pub fn run() -> i32 {
     }
 }
 
-fn view_setup() -> Result<()> {
-    rustix::process::umask(rustix::fs::Mode::empty());
-    crate::view::make_private()
-}
-
 fn serve(request: ToWorker, mut fds: Vec<OwnedFd>, held: &mut Vec<OwnedFd>) {
     if fds.is_empty() {
         return;
     }
     let reply = fds.remove(0);
-    let (message, mounted) = match request {
+    let mut mounted = None;
+    let message = match request {
+        ToWorker::Files(request) => return work(request, &reply),
         ToWorker::View { stack, options } => match view::mount(&stack, &options) {
-            Ok(mounted) => (FromWorker::View, Some(mounted)),
-            Err(e) => (FromWorker::Failed(e), None),
+            Ok(view) => {
+                mounted = Some(view);
+                FromWorker::View
+            }
+            Err(e) => FromWorker::Failed(e),
         },
-        ToWorker::Hold if fds.is_empty() => {
-            (FromWorker::Failed(PROTOCOL.error("nothing to hold")), None)
-        }
+        ToWorker::Hold if fds.is_empty() => FromWorker::Failed(PROTOCOL.error("nothing to hold")),
         ToWorker::Hold => {
             held.append(&mut fds);
-            (FromWorker::Done, None)
+            FromWorker::Done
         }
     };
     let mounted: Vec<_> = mounted.iter().map(AsFd::as_fd).collect();
-    // Whoever asked may have gone; then nobody is told.
-    conn::send(reply.as_fd(), &message, &mounted).unwrap_or(());
+    answer(&reply, &message, &mounted);
+}
+
+/// Whoever asked may have gone; then nobody is told.
+fn answer(reply: &OwnedFd, message: &FromWorker, fds: &[BorrowedFd<'_>]) {
+    conn::send(reply.as_fd(), message, fds).unwrap_or(());
+}
+
+/// Works in a process of its own, which is reaped by nobody: the worker ignores its children.
+fn work(request: FsRequest, reply: &OwnedFd) {
+    match clone::fork(0) {
+        Ok(Some(_)) => {}
+        Ok(None) => {
+            let done = signal::reset(&[signal::SIGCHLD])
+                .map_err(|e| SETUP.io("cannot reset signals", e))
+                .and_then(|()| ops::execute(request));
+            let message = done.map_or_else(FromWorker::Failed, FromWorker::Files);
+            answer(reply, &message, &[]);
+            clone::exit_now(0)
+        }
+        Err(e) => {
+            let error = SETUP.io("the worker cannot fork", e);
+            answer(reply, &FromWorker::Failed(error), &[]);
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! What this machine can do, found by really trying.
 
+mod checks;
+
 use std::path::Path;
 
 /// How well something works here.
@@ -26,7 +28,45 @@ pub struct Check {
     pub mend: Option<String>,
 }
 
-/// Tries what branches of `base` with their store at `store` need.
-pub fn doctor(_store: &Path, _base: &Path) -> Vec<Check> {
-    Vec::new()
+impl Check {
+    fn new(name: &str, state: CheckState, detail: impl Into<String>) -> Self {
+        Self {
+            name: name.to_owned(),
+            state,
+            detail: detail.into(),
+            mend: None,
+        }
+    }
+
+    fn ok(name: &str, detail: impl Into<String>) -> Self {
+        Self::new(name, CheckState::Ok, detail)
+    }
+
+    fn degraded(name: &str, detail: impl Into<String>) -> Self {
+        Self::new(name, CheckState::Degraded, detail)
+    }
+
+    fn missing(name: &str, detail: impl Into<String>) -> Self {
+        Self::new(name, CheckState::Missing, detail)
+    }
+
+    fn mend(mut self, mend: impl Into<String>) -> Self {
+        self.mend = Some(mend.into());
+        self
+    }
+}
+
+/// Tries what branches of `base` with their store at `store` need. `store` must exist; what is
+/// made in it for a try is removed again.
+pub fn doctor(store: &Path, base: &Path) -> Vec<Check> {
+    let mut all = vec![
+        checks::kernel(),
+        checks::executable(store),
+        checks::namespaces(),
+    ];
+    all.extend(checks::ids());
+    all.push(checks::overlay(store, base));
+    all.push(checks::cgroups());
+    all.push(checks::sandbox(store));
+    all
 }

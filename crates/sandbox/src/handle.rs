@@ -144,15 +144,15 @@ impl Sandbox {
 
     /// Kills everything inside; returns when nothing lives. Can be called again.
     pub fn kill(&self) -> Result<FinalUsage> {
-        let mut last = *lock(&self.last);
         if !process::ended(self.pidfd.as_fd())? {
             // What cannot be learned in time is not worth waiting for.
             if let Ok(usage) = self.usage_within(false, Some(LAST_WORD_MS)) {
-                last.usage = usage;
+                lock(&self.last).usage = usage;
             }
             lock(&self.cgroups).kill();
             process::kill(self.pidfd.as_fd())?;
         }
+        let mut last = *lock(&self.last);
         let cgroups = std::mem::take(&mut *lock(&self.cgroups));
         if let Some(peak) = cgroups.peak_memory() {
             last.usage.peak_memory_bytes = last.usage.peak_memory_bytes.max(peak);

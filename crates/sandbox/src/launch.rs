@@ -57,8 +57,14 @@ pub(crate) fn start(
         wait: true,
     };
     let launched = clone::launch(&what).map_err(|e| refused(identity, &e))?;
-    if let Identity::User { uid, gid, sub } = identity {
-        map_user(launched.child.pid, *uid, *gid, sub)?;
+    if let Identity::User { uid, gid, sub } = identity
+        && let Err(e) = map_user(launched.child.pid, *uid, *gid, sub)
+    {
+        // It still waits to be let go; the error of the map is the one to tell.
+        if crate::process::kill(launched.child.pidfd.as_fd()).is_ok() {
+            clone::reap(launched.child.pidfd.as_fd()).unwrap_or(None);
+        }
+        return Err(e);
     }
     Ok(Started {
         launched,

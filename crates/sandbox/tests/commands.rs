@@ -136,7 +136,9 @@ fn commands_share_their_processes() {
     let place = Place::new();
     let sandbox = place.start();
     let first = spawn(&sandbox, "exec sleep 300");
-    assert!(sh(&sandbox, "cat /proc/[0-9]*/comm").contains("sleep"));
+    common::eventually("the other command is seen", || {
+        sh(&sandbox, "cat /proc/[0-9]*/comm").contains("sleep")
+    });
     sandbox.kill().expect("kill");
     assert_eq!(first.wait().expect("wait").status, ExitKind::Signal(9));
 }

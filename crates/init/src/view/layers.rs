@@ -55,7 +55,8 @@ impl<'a> Layers<'a> {
 
     /// Two directories of the store, reached through one mount.
     pub(super) fn stored_pair(&mut self, a: &Path, b: &Path) -> Result<(OwnedFd, OwnedFd)> {
-        let fault = |e: io::Error| failed(format_args!("open {} and {}", a.display(), b.display()), e);
+        let fault =
+            |e: io::Error| failed(format_args!("open {} and {}", a.display(), b.display()), e);
         if self.map.is_none() {
             let open = |path| openat::directory_path(path).map_err(fault);
             return Ok((open(a)?, open(b)?));
@@ -64,7 +65,14 @@ impl<'a> Layers<'a> {
             .take_while(|(a, b)| a == b)
             .map(|(a, _)| a)
             .collect();
-        let clone = self.clone(&common, false)?;
+        // Kept: a detached mount is dissolved with its last descriptor, and what was opened beneath
+        // it could not become a layer any more.
+        if !self.clones.contains_key(&common) {
+            let clone = self.clone(&common, false)?;
+            self.clones.insert(common.clone(), clone);
+        }
+        let clone = self.clones.get(&common).ok_or(io::ErrorKind::NotFound);
+        let clone = clone.map_err(|e| fault(e.into()))?;
         let flags = OFlags::PATH | OFlags::DIRECTORY;
         let open = |path: &Path| {
             let below = path.strip_prefix(&common).unwrap_or(path);

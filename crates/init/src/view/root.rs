@@ -334,7 +334,12 @@ fn over_prepared(
     match rustix::fs::mkdir(work, Mode::RWXU) {
         Ok(()) => {}
         Err(rustix::io::Errno::EXIST) => view::renew_volatile_work(work)?,
-        Err(e) => return Err(failed(format_args!("make {}", work.display()), std::io::Error::from(e))),
+        Err(e) => {
+            return Err(failed(
+                format_args!("make {}", work.display()),
+                std::io::Error::from(e),
+            ));
+        }
     }
     let (prepared, work) = layers.stored_pair(prepared, work)?;
     let lowers: Vec<BorrowedFd<'_>> = lowers.iter().map(AsFd::as_fd).collect();
