@@ -1,0 +1,101 @@
+//! Standard output and standard error: one JSON document or lines for a person on the first, messages
+//! on the second. A reader that has gone away ends the output quietly.
+
+use forkpoint_model::{Error, Result};
+use serde::Serialize;
+use std::io::{self, Write};
+
+use crate::codes;
+use crate::style::Style;
+
+/// Writes to standard output. A closed pipe is no error: whoever read it has seen enough.
+pub(crate) fn print(text: &str) -> Result<()> {
+    print_bytes(text.as_bytes())
+}
+
+/// As [`print`], for text that may be any bytes.
+pub(crate) fn print_bytes(bytes: &[u8]) -> Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Ok(()) => Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(e) => Err(codes::OUTPUT.io("cannot write to standard output", e)),
+    }
+}
+
+/// Writes one JSON document.
+pub(crate) fn print_json(document: &impl Serialize) -> Result<()> {
+    let mut text = serde_json::to_string_pretty(document)
+        .map_err(|e| codes::INTERNAL.io("cannot write JSON", e))?;
+    text.push('\n');
+    print(&text)
+}
+
+/// Writes a line to standard error; where even that fails there is nobody to tell.
+pub(crate) fn say(line: &str) {
+    writeln!(io::stderr().lock(), "{line}").unwrap_or(());
+}
+
+/// An error, as its two lines.
+pub(crate) fn error_lines(error: &Error, style: Style) -> String {
+    let head = style.red(&format!("error[{}]", error.code));
+    let message = forkpoint_explore::logs::printable(&error.message);
+    if error.hint.is_empty() {
+        return format!("{head}: {message}");
+    }
+    let hint = forkpoint_explore::logs::printable(&error.hint);
+    format!("{head}: {message}\n{}: {hint}", style.bold("hint"))
+}
+
+#[derive(Serialize)]
+struct ErrorDocument<'a> {
+    schema: &'static str,
+    #[serde(flatten)]
+    error: &'a Error,
+}
+
+/// Tells of an error, and returns the exit status.
+pub(crate) fn fail(error: &Error, json: bool) -> u8 {
+    say(&error_lines(error, Style::of_stderr()));
+    if json {
+        let document = ErrorDocument {
+            schema: "forkpoint.error/1",
+            error,
+        };
+        // The error that counts has been told already.
+        print_json(&document).unwrap_or(());
+    }
+    crate::exit::of_error(error.kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_two_lines_and_shows_no_control_characters() {
+        let error = codes::USAGE.error("no \u{1b}[31mbranch").hint("look");
+        assert_eq!(
+            error_lines(&error, Style::PLAIN),
+            "error[FP0001]: no branch\nhint: look"
+        );
+        assert_eq!(
+            error_lines(&codes::USAGE.error("x"), Style::PLAIN),
+            "error[FP0001]: x"
+        );
+    }
+
+    #[test]
+    fn the_json_of_an_error_has_the_four_fields() {
+        let error = codes::USAGE.error("x").hint("y");
+        let json = serde_json::to_value(ErrorDocument {
+            schema: "s",
+            error: &error,
+        })
+        .unwrap();
+        assert_eq!(
+            json,
+            serde_json::json!({"schema": "s", "code": "FP0001", "kind": "invalid", "message": "x", "hint": "y"})
+        );
+    }
+}
