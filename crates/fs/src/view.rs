@@ -25,7 +25,7 @@ pub fn mount(stack: &Stack, options: &MountOptions) -> Result<OwnedFd> {
     mount_by(stack, options, None)
 }
 
-/// As [`mount`], by one given kernel interface and no other.
+/// As [`mount()`], by one given kernel interface and no other.
 pub fn mount_by(stack: &Stack, options: &MountOptions, force: Option<Method>) -> Result<OwnedFd> {
     renew_volatile_work(&stack.work)?;
     let lowers = open_all(&stack.lowers)?;
@@ -47,7 +47,7 @@ pub fn mount_readonly(layers: &[PathBuf], options: &MountOptions) -> Result<Owne
     mount_fds(&fds, None, options)
 }
 
-/// As [`mount`] and [`mount_readonly`], from directory descriptors, which may be detached and
+/// As [`mount()`] and [`mount_readonly`], from directory descriptors, which may be detached and
 /// id-mapped clones. Upper and work directory must be of the same mount.
 pub fn mount_fds(
     lowers: &[BorrowedFd<'_>],

@@ -252,6 +252,7 @@ fn links_of_a_lower_layer_break_on_a_write() {
         let set = diff(&layers, 1);
         expect(&set, &[("a", Modified)]);
         assert_eq!(set.changes[0].link_group, None);
+        assert_eq!(set.changes[0].had_lower, None, "the kernel does not say");
     });
 }
 

@@ -106,6 +106,10 @@ impl Comparer {
         let mut change = change(path, now, had_lower);
         if let Some(before) = before {
             change.old_type = Some(before.kind);
+            // Of a file with several names the kernel does not note that it was copied up.
+            if before.meta.nlink > 1 && had_lower == Some(false) {
+                change.had_lower = None;
+            }
             if before.kind == now.kind {
                 change.differs = differs(now, before)?;
                 change.kind = if change.differs.content {
