@@ -129,7 +129,7 @@ impl<'b> Builder<'b> {
             if meta.size > 0 {
                 io.flush(file.as_fd(), false).map_err(fail)?;
             }
-            self.to_sync(file, path.to_owned())?;
+            self.queue_sync(file, path.to_owned())?;
         } else {
             prepare::special(self.io, from, &meta, to).map_err(fail)?;
             let fd = prepare::itself(to).map_err(fail)?;
@@ -188,7 +188,7 @@ impl<'b> Builder<'b> {
             .map_err(|(at, e)| failed(&batch[at].1, &e))
     }
 
-    fn to_sync(&mut self, fd: OwnedFd, path: PathBuf) -> Result<()> {
+    fn queue_sync(&mut self, fd: OwnedFd, path: PathBuf) -> Result<()> {
         self.unsynced.push((fd, path));
         if self.unsynced.len() >= BATCH {
             self.sync_batch()
@@ -210,7 +210,7 @@ impl<'b> Builder<'b> {
             let from = (from.as_fd(), name.as_os_str());
             let (io, owner) = (self.io, &self.owner);
             prepare::attributes(io, owner, from, &meta, fd.as_fd(), &path, &mut self.notes)?;
-            self.to_sync(fd, path)?;
+            self.queue_sync(fd, path)?;
         }
         // A last change of the stage itself, so that syncing it covers the attributes of links and
         // nodes in it, which cannot be synced by themselves.

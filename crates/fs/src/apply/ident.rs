@@ -62,7 +62,7 @@ pub struct Ident {
     pub mtime: FileTime,
     /// Last change of anything. A rename sets it.
     pub ctime: FileTime,
-    /// For a directory: pins everything below it ([`super::subtree::digest`]).
+    /// For a directory: pins everything below it.
     pub below: Option<[u8; 32]>,
 }
 
