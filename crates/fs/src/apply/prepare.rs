@@ -176,16 +176,8 @@ pub(crate) fn attributes(
     }
     if (mine.uid, mine.gid) != (uid, gid) {
         let part = |now, to| (now != to).then_some(to);
-        io.owner(to, part(mine.uid, uid), part(mine.gid, gid))
-            .map_err(|e| match Errno::from_io_error(&e) {
-                Some(Errno::PERM | Errno::INVAL) => codes::OWNER
-                    .io(
-                        format_args!("{} cannot be given owner {uid}:{gid}", path.display()),
-                        why(&e),
-                    )
-                    .hint("let owners be mapped to the caller"),
-                _ => fail(e),
-            })?;
+        let given = io.owner(to, part(mine.uid, uid), part(mine.gid, gid));
+        owner_given(given, owner, (uid, gid), path, notes)?;
     }
     attributes_extended(io, owner, from, to, path, notes)?;
     if !meta.is_symlink() {
@@ -196,6 +188,37 @@ pub(crate) fn attributes(
     }
     let (atime, mtime) = (FileTime::from(meta.atime), FileTime::from(meta.mtime));
     io.times(to, Some(atime), mtime).map_err(fail)
+}
+
+/// What a failure to give an owner means: for an ordinary user a note (a group that the user
+/// namespace does not map, say), else a refusal.
+fn owner_given(
+    given: io::Result<()>,
+    owner: &Ownership,
+    (uid, gid): (u32, u32),
+    path: &Path,
+    notes: &mut Notes,
+) -> Result<()> {
+    let Err(error) = given else {
+        return Ok(());
+    };
+    if !matches!(
+        Errno::from_io_error(&error),
+        Some(Errno::PERM | Errno::INVAL)
+    ) {
+        return Err(failed(path, &error));
+    }
+    if !owner.keep() {
+        notes.add(path, format!("owner {uid}:{gid} cannot be given"));
+        return Ok(());
+    }
+    let path = crate::bytes::escape(path.as_os_str().as_encoded_bytes());
+    Err(codes::OWNER
+        .io(
+            format_args!("{path} cannot be given owner {uid}:{gid}"),
+            why(&error),
+        )
+        .hint("let owners be mapped to the caller"))
 }
 
 fn attributes_extended(

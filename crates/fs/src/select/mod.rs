@@ -155,7 +155,7 @@ fn withholds(change: &Change, is_git_dir: bool, bare: &HashSet<PathBuf>) -> bool
 /// filters, monitors, pagers), attributes that name filters, and pointers to other git directories.
 fn runs(parts: &[&[u8]]) -> bool {
     match parts {
-        [b"hooks", ..] | [b"config" | b"config.worktree" | b"commondir"] => true,
+        [b"hooks" | b"config" | b"config.worktree" | b"commondir", ..] => true,
         [b"info", b"attributes", ..] => true,
         // A submodule's or worktree's name may itself hold slashes.
         [b"modules" | b"worktrees", rest @ ..] => (1..rest.len()).any(|at| runs(&rest[at..])),

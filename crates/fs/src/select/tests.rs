@@ -51,6 +51,7 @@ fn what_git_would_run_is_withheld_at_any_depth() {
         ".git/hooks/",
         ".git/hooks/post-checkout",
         ".git/config",
+        ".git/config/below-a-directory-of-that-name",
         ".git/config.worktree",
         ".git/info/attributes",
         ".git/commondir",
