@@ -24,7 +24,35 @@ impl Sim {
         self.law_09_sealed_is_immutable()?;
         self.law_03_barrier()?;
         self.law_05_rolled_back_means_undone()?;
-        self.law_10_nothing_is_lost_silently()
+        self.law_10_nothing_is_lost_silently()?;
+        self.law_10_no_edit_is_overwritten()
+    }
+
+    /// What the user wrote into a base stays, until a commit that was made on top of it is decided.
+    fn law_10_no_edit_is_overwritten(&mut self) -> Checked {
+        let mut gone = Vec::new();
+        for (&(world, place, key), value) in &self.oracle.edits {
+            let base = &self.worlds[self.index(world)].parts[place].now.base;
+            if base.get(&key) == value.as_ref() {
+                continue;
+            }
+            let on_top = self.store.now.decisions.iter().any(|(w, _, _, txn)| {
+                let pinned = self.oracle.pinned.get(&(*txn, place));
+                *w == world && pinned.is_some_and(|t| t.before.get(&key) == Some(value))
+            });
+            // A mend takes the change's side: an undo may then move on from it.
+            let mended = self.store.now.decisions.iter().any(|(w, _, _, txn)| {
+                let pinned = self.oracle.pinned.get(&(*txn, place));
+                *w == world && pinned.is_some_and(|t| t.changes.get(&key) == Some(value))
+            });
+            if !on_top && !mended {
+                let message = format!("an edit of {key} at {place} of {world} is gone");
+                return Err(self.violation("law_10_no_edit_is_overwritten", message));
+            }
+            gone.push((world, place, key));
+        }
+        self.oracle.edits.retain(|key, _| !gone.contains(key));
+        Ok(())
     }
 
     /// Learns of new decisions, and of commits taken back, and checks what they decided.

@@ -178,7 +178,7 @@ impl FakeDisk {
         // One write in four removes.
         overlay
             .writes
-            .insert(key, (value % 4 != 0).then_some(value));
+            .insert(key, (!value.is_multiple_of(4)).then_some(value));
         Ok(())
     }
 

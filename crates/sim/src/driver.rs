@@ -154,6 +154,7 @@ impl Sim {
             }
             Command::MarkBlocked { txn, items } => {
                 self.store.mark_blocked(txn, &items)?;
+                self.stats.blocked += 1;
                 Event::MarkedBlocked
             }
             Command::Release { txn } => {

@@ -25,7 +25,8 @@ use std::fmt;
 pub enum Breakage {
     /// Several transactions can reserve one world.
     ReservationNotUnique,
-    /// The reservation and the decision look neither at the head nor at siblings.
+    /// The reservation and the decision look at nothing: not at the head, siblings, other
+    /// reservations, nor the branch's state. (Any one of these alone would be caught by the others.)
     DecideWithoutLooking,
     /// The decision is not synced.
     DecisionNotDurable,

@@ -27,6 +27,8 @@ pub(crate) struct Oracle {
     pub(crate) verified: BTreeMap<BranchId, Vec<Digest>>,
     /// What was staged, at the first vote.
     pub(crate) pinned: BTreeMap<(CommitId, Place), Txn>,
+    /// The user's last edit of each key of an in-place base, until a commit was made on top of it.
+    pub(crate) edits: BTreeMap<(WorldId, Place, u8), Option<u64>>,
     pub(crate) released: BTreeSet<CommitId>,
     /// How many decisions were taken in.
     pub(crate) decisions: usize,

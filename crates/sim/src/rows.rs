@@ -127,8 +127,8 @@ impl FakeStore {
     }
 
     pub(crate) fn reserve(&mut self, plan: &CommitPlan) -> Result<Result<(), Lost>> {
-        let unique = !self.is(Breakage::ReservationNotUnique);
         let looks = !self.is(Breakage::DecideWithoutLooking);
+        let unique = !self.is(Breakage::ReservationNotUnique) && looks;
         self.write(true, |rows| {
             match rows.txns.get(&plan.txn).map(|t| &t.phase) {
                 Some(DurablePhase::Reserved) => return Ok(Ok(())),
@@ -200,15 +200,22 @@ impl FakeStore {
                 ..row.clone()
             };
             rows.txns.insert(txn, new);
+            if is(Breakage::DecideWithoutLooking)
+                && let Some(row) = rows.branches.get_mut(&plan.branch)
+            {
+                row.ctx.state = BranchState::Staged;
+            }
             rows.transition(plan.branch, &BranchEvent::Decided { in_place })?;
             let ids: Vec<BranchId> = rows.branches.keys().copied().collect();
             for id in ids {
                 let b = rows.branch(id)?;
                 let others = id != plan.branch && b.world == plan.world && b.ctx.state.is_live();
                 let sibling = plan.group.is_some() && b.group == plan.group;
-                if others && sibling && !is(Breakage::SiblingsKept)
-                    || others && !sibling && is(Breakage::IndependentsKilled)
-                {
+                let kill = match sibling {
+                    true => !is(Breakage::SiblingsKept),
+                    false => is(Breakage::IndependentsKilled),
+                };
+                if others && kill {
                     rows.transition(id, &BranchEvent::SiblingCommitted)?;
                 } else if others && !sibling {
                     rows.transition(id, &BranchEvent::IndependentCommitted)?;

@@ -369,6 +369,7 @@ impl Sim {
             contents[place] = overlaid(&contents[place], &BTreeMap::from([(key, shown)]));
         }
         self.worlds[world].parts[place].edit(key, value);
+        self.oracle.edits.insert((id, place, key), value);
         self.note(|| format!("the user edits {key}={value:?} at {place} of {id}"));
     }
 
@@ -391,12 +392,11 @@ impl Sim {
             .map(|overlay| crate::disk::digest(&overlay.writes))
             .collect();
         let passed = !self.rng.one_in(4);
+        // It was judged, whether or not the row says so.
+        self.oracle.verified.insert(branch, digests);
         let done = self
             .store
             .transition(branch, &BranchEvent::Verified { passed });
-        if done.is_ok() {
-            self.oracle.verified.insert(branch, digests);
-        }
         self.note(|| format!("verify {branch}: {passed} {done:?}"));
     }
 

@@ -128,11 +128,11 @@ fn law_07_of_eight_racing_processes_exactly_one_wins_thirty_times() {
         .collect();
     for round in 0..30u64 {
         let generation = Generation(round);
-        let group = Some(GroupId::from_bits(round + 1));
+        let group = GroupId::from_bits(round + 1);
         let all: Vec<_> = (0..8)
             .map(|n| BranchRecord {
                 generation,
-                group,
+                group: Some(group),
                 ..branch(1 + round * 100 + n)
             })
             .collect();
@@ -154,7 +154,7 @@ fn law_07_of_eight_racing_processes_exactly_one_wins_thirty_times() {
         assert_eq!(won, 1, "round {round}");
         let head = f.store.world(WorldId::from_bits(1)).unwrap().head;
         assert_eq!(head, Generation(round + 1));
-        let states = f.store.siblings(group.unwrap()).unwrap();
+        let states = f.store.siblings(group).unwrap();
         let text: Vec<_> = states.iter().map(|b| b.state.as_str()).collect();
         assert_eq!(
             text.iter().filter(|s| **s == "committed").count(),

@@ -97,7 +97,7 @@ fn records_survive() {
     assert_eq!(s.exploration(x.id).unwrap(), x);
     assert_eq!(s.last_exploration(&x.cwd).unwrap(), Some(x.clone()));
     assert_eq!(s.last_exploration(Path::new("/else")).unwrap(), None);
-    assert_eq!(s.explorations(true).unwrap(), [x.clone()]);
+    assert_eq!(s.explorations(true).unwrap(), std::slice::from_ref(&x));
 
     let attempt = AttemptRecord {
         exploration: x.id,
@@ -112,7 +112,7 @@ fn records_survive() {
         detail: None,
     };
     s.put_attempts(std::slice::from_ref(&attempt)).unwrap();
-    assert_eq!(s.attempts(x.id).unwrap(), [attempt.clone()]);
+    assert_eq!(s.attempts(x.id).unwrap(), std::slice::from_ref(&attempt));
     assert_eq!(s.attempt(x.id, 0).unwrap(), attempt);
     assert_eq!(s.attempt(x.id, 1).unwrap_err().code, codes::NOT_FOUND.text);
 
@@ -128,7 +128,10 @@ fn records_survive() {
     };
     s.insert_checkpoint(&c).unwrap();
     assert_eq!(s.checkpoint(c.id).unwrap(), c);
-    assert_eq!(s.checkpoints(Some(c.world)).unwrap(), [c.clone()]);
+    assert_eq!(
+        s.checkpoints(Some(c.world)).unwrap(),
+        std::slice::from_ref(&c)
+    );
     assert!(s.remove_checkpoint(c.id).unwrap() && !s.remove_checkpoint(c.id).unwrap());
 
     let p = PrepareRecord {
