@@ -23,7 +23,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         columns[4].push(bubblewrap()?);
     }
-    std::fs::remove_dir_all(&dir)?;
+    // Work directories are closed even to their owner.
+    forkpoint_fs::tree::remove(&dir)?;
     for (name, column) in ["prepare", "start", "exec true", "kill", "bwrap true"]
         .iter()
         .zip(&mut columns)

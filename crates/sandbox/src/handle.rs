@@ -44,8 +44,11 @@ static ORPHANS: Mutex<Vec<OwnedFd>> = Mutex::new(Vec::new());
 fn reap_orphans() {
     lock(&ORPHANS).retain(|pidfd| {
         let over = process::ended(pidfd.as_fd()).unwrap_or(true);
-        // An error means that it is no child of ours any more, which is as good.
-        over && clone::reap(pidfd.as_fd()).is_err() || !over
+        if over {
+            // An error would mean that it is no child of ours any more, which is as good.
+            clone::reap(pidfd.as_fd()).unwrap_or(None);
+        }
+        !over
     });
 }
 

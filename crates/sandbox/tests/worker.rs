@@ -37,7 +37,7 @@ fn the_worker_removes_what_the_user_cannot() {
     let dir = place.dir.path().join("delta/locked/below");
     std::fs::create_dir_all(&dir).expect("mkdir");
     std::fs::write(dir.join("file"), "x").expect("write");
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0);
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o0);
     std::fs::set_permissions(dir.parent().expect("parent"), mode).expect("chmod");
     let path = place.dir.path().join("delta");
     let done = worker().call(FsRequest::Remove { path: path.clone() });
