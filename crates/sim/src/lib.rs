@@ -15,6 +15,7 @@ mod oracle;
 mod rng;
 mod rows;
 mod sim;
+mod steps;
 
 pub use sim::{Stats, run};
 
