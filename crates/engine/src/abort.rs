@@ -23,7 +23,11 @@ impl Branch {
         kill_recorded(&self.engine, &record)?;
         // A delta is deleted only after its outcome is durable (law 10). What a power loss may cost
         // anyway needs no sync.
-        let durability = if record.durable { Durability::Full } else { Durability::Normal };
+        let durability = if record.durable {
+            Durability::Full
+        } else {
+            Durability::Normal
+        };
         let (now, reason) = (self.engine.now(), options.reason.clone());
         let store = self.engine.store();
         store.batch(durability, |store| {
@@ -65,7 +69,10 @@ impl Branch {
             })?;
             Ok(ended)
         })?;
-        Ok(AbortReport { state: ended.state, left })
+        Ok(AbortReport {
+            state: ended.state,
+            left,
+        })
     }
 }
 

@@ -97,7 +97,10 @@ impl Engine {
             owners: self.owners(),
             baseline: then.baseline.clone(),
         };
-        match self.apply(ApplyRequest::Stage { request: Box::new(request), txn })? {
+        match self.apply(ApplyRequest::Stage {
+            request: Box::new(request),
+            txn,
+        })? {
             ApplyResponse::Staged(staged) => Ok(*staged),
             _ => Err(mismatch("staging")),
         }
@@ -109,20 +112,35 @@ impl Engine {
     }
 
     fn owners(&self) -> Owners {
-        if self.rootless() { Owners::MapToCaller } else { Owners::Keep }
+        if self.rootless() {
+            Owners::MapToCaller
+        } else {
+            Owners::Keep
+        }
     }
 
     pub(crate) fn redo_journal(&self, target: &Path, journal: Journal) -> Result<Redo> {
-        self.redo(ApplyRequest::Redo { base: target.to_owned(), journal })
+        self.redo(ApplyRequest::Redo {
+            base: target.to_owned(),
+            journal,
+        })
     }
 
     pub(crate) fn undo_journal(&self, target: &Path, journal: Journal) -> Result<Redo> {
-        self.redo(ApplyRequest::Undo { base: target.to_owned(), journal, dry: false })
+        self.redo(ApplyRequest::Undo {
+            base: target.to_owned(),
+            journal,
+            dry: false,
+        })
     }
 
     /// What would block an undo. Changes nothing.
     pub(crate) fn check_undo(&self, target: &Path, journal: Journal) -> Result<Vec<PathConflict>> {
-        match self.redo(ApplyRequest::Undo { base: target.to_owned(), journal, dry: true })? {
+        match self.redo(ApplyRequest::Undo {
+            base: target.to_owned(),
+            journal,
+            dry: true,
+        })? {
             Redo::Done => Ok(Vec::new()),
             Redo::Blocked(items) => Ok(items),
         }
@@ -138,12 +156,23 @@ impl Engine {
     /// Removes what a commit staged for a disk, or kept to undo it.
     pub(crate) fn discard_stage(&self, target: &Path, txn: CommitId, index: usize) -> Result<()> {
         let preferred = self.stage_place(txn, index);
-        self.apply(ApplyRequest::DiscardStage { base: target.to_owned(), preferred, txn })?;
+        self.apply(ApplyRequest::DiscardStage {
+            base: target.to_owned(),
+            preferred,
+            txn,
+        })?;
         let whole = self.paths().stage(txn);
         match std::fs::remove_dir(&whole) {
             // Another disk of the same commit still has its part, or there never was one.
             Ok(()) => Ok(()),
-            Err(e) if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::DirectoryNotEmpty) => Ok(()),
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    std::io::ErrorKind::NotFound | std::io::ErrorKind::DirectoryNotEmpty
+                ) =>
+            {
+                Ok(())
+            }
             Err(e) => Err(codes::IO.io(format!("cannot remove {}", whole.display()), e)),
         }
     }
@@ -188,7 +217,8 @@ impl Engine {
         let mut parents = vec![branch];
         let mut settled = Vec::new();
         while let Some(parent) = parents.pop() {
-            for child in self.store().children(parent)? {
+            let children = self.store().children(parent)?;
+            for child in children {
                 let based = child.generation.0 + 1 == generation.0;
                 if child.state.is_live() && based && !self.has_redirects(&child)? {
                     settled.push(child.id);

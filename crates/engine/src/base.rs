@@ -18,7 +18,10 @@ pub(crate) fn disks(base: &Path, store: &Path) -> Result<Vec<PathBuf>> {
         let git = checked(&git, store).map_err(|e| e.context("the base's git directory"))?;
         if disks[0].starts_with(&git) {
             return Err(codes::GIT_DATA
-                .error(format!("{} lies inside its own git directory", disks[0].display()))
+                .error(format!(
+                    "{} lies inside its own git directory",
+                    disks[0].display()
+                ))
                 .hint("work in a checkout that is not below a .git directory"));
         }
         disks.push(git);
@@ -31,7 +34,9 @@ fn checked(base: &Path, store: &Path) -> Result<PathBuf> {
     let canonical = fs::canonicalize(base)
         .map_err(|e| codes::BASE.io(format!("cannot use {} as a base", base.display()), e))?;
     let refuse = |why: &str, hint: &str| {
-        Err(codes::BASE.error(format!("{} {why}", canonical.display())).hint(hint))
+        Err(codes::BASE
+            .error(format!("{} {why}", canonical.display()))
+            .hint(hint))
     };
     let meta = fs::metadata(&canonical)
         .map_err(|e| codes::BASE.io(format!("cannot look at {}", canonical.display()), e))?;
@@ -42,7 +47,10 @@ fn checked(base: &Path, store: &Path) -> Result<PathBuf> {
         return refuse("is the whole system", "give the directory of one project");
     }
     if canonical.starts_with(store) {
-        return refuse("lies inside the store", "set FORKPOINT_HOME to a directory elsewhere");
+        return refuse(
+            "lies inside the store",
+            "set FORKPOINT_HOME to a directory elsewhere",
+        );
     }
     if store.starts_with(&canonical) {
         return refuse(
@@ -52,7 +60,10 @@ fn checked(base: &Path, store: &Path) -> Result<PathBuf> {
     }
     for system in ["/proc", "/sys", "/dev", "/run"] {
         if canonical.starts_with(system) {
-            return refuse("is part of the running system", "give the directory of one project");
+            return refuse(
+                "is part of the running system",
+                "give the directory of one project",
+            );
         }
     }
     Ok(canonical)
@@ -88,7 +99,14 @@ fn outside_git_dir(base: &Path) -> Result<Option<PathBuf>> {
     };
     let canonical = fs::canonicalize(&common).map_err(|e| {
         codes::GIT_DATA
-            .io(format!("the git directory {} of {} is missing", common.display(), base.display()), e)
+            .io(
+                format!(
+                    "the git directory {} of {} is missing",
+                    common.display(),
+                    base.display()
+                ),
+                e,
+            )
             .hint("repair the checkout with `git worktree repair`, or remove its .git file")
     })?;
     Ok((!canonical.starts_with(base)).then_some(canonical))
@@ -103,8 +121,13 @@ fn pointed_to(file: &Path, prefix: &str) -> Result<Option<PathBuf>> {
     }
     let text = fs::read(file)
         .map_err(|e| codes::GIT_DATA.io(format!("cannot read {}", file.display()), e))?;
-    let Some(rest) = text.strip_prefix(prefix.as_bytes()) else { return Ok(None) };
-    let end = rest.iter().rposition(|b| !b.is_ascii_whitespace()).map_or(0, |i| i + 1);
+    let Some(rest) = text.strip_prefix(prefix.as_bytes()) else {
+        return Ok(None);
+    };
+    let end = rest
+        .iter()
+        .rposition(|b| !b.is_ascii_whitespace())
+        .map_or(0, |i| i + 1);
     let path = Path::new(std::ffi::OsStr::from_bytes(&rest[..end]));
     Ok((end > 0).then(|| path.to_path_buf()))
 }
@@ -125,7 +148,13 @@ mod tests {
         let store = dir.join("store");
         fs::create_dir_all(store.join("inside")).unwrap();
         fs::write(dir.join("file"), "x").unwrap();
-        for bad in [&dir, &dir.join("file"), &dir.join("none"), &store.join("inside"), Path::new("/")] {
+        for bad in [
+            &dir,
+            &dir.join("file"),
+            &dir.join("none"),
+            &store.join("inside"),
+            Path::new("/"),
+        ] {
             let error = disks(bad, &store).unwrap_err();
             assert_eq!(error.code, "FP0401", "{error}");
             assert!(!error.message.is_empty());
@@ -136,7 +165,10 @@ mod tests {
     fn a_plain_directory_is_its_only_disk() {
         let (_keep, dir) = here();
         fs::create_dir_all(dir.join("base/.git")).unwrap();
-        assert_eq!(disks(&dir.join("base"), &dir.join("store")).unwrap(), [dir.join("base")]);
+        assert_eq!(
+            disks(&dir.join("base"), &dir.join("store")).unwrap(),
+            [dir.join("base")]
+        );
     }
 
     #[test]
@@ -156,6 +188,9 @@ mod tests {
         let (_keep, dir) = here();
         fs::create_dir_all(dir.join("w")).unwrap();
         fs::write(dir.join("w/.git"), "gitdir: /nowhere/at/all\n").unwrap();
-        assert_eq!(disks(&dir.join("w"), &dir.join("store")).unwrap_err().code, "FP0403");
+        assert_eq!(
+            disks(&dir.join("w"), &dir.join("store")).unwrap_err().code,
+            "FP0403"
+        );
     }
 }

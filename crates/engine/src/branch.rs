@@ -94,10 +94,7 @@ impl Branch {
     /// # Errors
     /// When the store or the process table cannot be read.
     pub fn is_running(&self) -> Result<bool> {
-        match self.record()?.process {
-            Some(process) => is_alive(&identity(&process)),
-            None => Ok(false),
-        }
+        self.engine.is_running(&self.record()?)
     }
 
     /// Kills everything in it and waits until all of it is dead. The branch stays open.
@@ -131,7 +128,9 @@ impl Branch {
     }
 
     pub(crate) fn attach(&self, record: &BranchRecord) -> Result<Option<Sandbox>> {
-        let Some(process) = &record.process else { return Ok(None) };
+        let Some(process) = &record.process else {
+            return Ok(None);
+        };
         Sandbox::attach(&identity(process), &self.engine.paths().socket(self.id))
     }
 
@@ -154,11 +153,15 @@ impl Branch {
                 if !disk.upper.is_dir() {
                     continue;
                 }
-                self.engine.renew_work(disk)?;
                 let below = prepared.get(index).copied().unwrap_or(0);
                 let top = disk.compared().len() - 1 - if disk.copy { 0 } else { below };
                 let volatile = !record.durable;
-                report.restored.extend(self.engine.protect(disk, top, &options.protect, volatile)?);
+                report.restored.extend(self.engine.protect(
+                    disk,
+                    top,
+                    &options.protect,
+                    volatile,
+                )?);
             }
         }
         self.transition(&BranchEvent::Sealed)?;
@@ -208,7 +211,8 @@ impl Branch {
     /// # Errors
     /// When the throw-away layers cannot be read.
     pub fn dropped(&self) -> Result<Dropped> {
-        self.engine.dropped(&self.engine.paths().root_upper(self.id))
+        self.engine
+            .dropped(&self.engine.paths().root_upper(self.id))
     }
 
     /// A file's bytes on one side, at most `max`; `None` where it is not a regular file there.
@@ -235,7 +239,9 @@ impl Branch {
     }
 
     pub(crate) fn transition(&self, event: &BranchEvent) -> Result<BranchRecord> {
-        self.engine.store().transition(self.id, event, self.engine.now())
+        self.engine
+            .store()
+            .transition(self.id, event, self.engine.now())
     }
 
     pub(crate) fn base(&self) -> Result<PathBuf> {
@@ -255,10 +261,18 @@ impl Branch {
                     true => stack.pop().map(|id| self.engine.paths().layer(id)),
                     false => None,
                 };
-                (disk.path.clone(), bottom.unwrap_or_else(|| disk.path.clone()))
+                (
+                    disk.path.clone(),
+                    bottom.unwrap_or_else(|| disk.path.clone()),
+                )
             })
             .collect::<Vec<_>>();
-        Ok(layers::of_branch(self.engine.paths(), self.id, &bottoms, &stacks, detail.copy))
+        Ok(layers::of_branch(
+            self.engine.paths(),
+            &bottoms,
+            &stacks,
+            detail.copy,
+        ))
     }
 
     pub(crate) fn environment(
@@ -294,7 +308,9 @@ impl Branch {
         }
         let sandbox = Sandbox::start(spec)?;
         let process = process_record(sandbox.process());
-        self.engine.store().modify_branch(self.id, |b| b.process = Some(process))?;
+        self.engine
+            .store()
+            .modify_branch(self.id, |b| b.process = Some(process))?;
         Ok(sandbox)
     }
 
@@ -305,7 +321,7 @@ impl Branch {
             self.engine.make_upper(disk)?;
         }
         let root_upper = paths.root_upper(self.id);
-        self.engine.renew_root(&root_upper)?;
+        crate::files::make_dir(&root_upper)?;
         let out = paths.out(self.id);
         crate::files::make_dir(&out)?;
         let kept = match record.network {
@@ -313,7 +329,10 @@ impl Branch {
             NetworkKind::Host => Network::Host,
         };
         let mut spec = SandboxSpec::new(self.id, self.engine.inner.identity.clone(), root_upper);
-        spec.disks = disks.iter().map(|d| d.mount(!record.durable, false)).collect();
+        spec.disks = disks
+            .iter()
+            .map(|d| d.mount(!record.durable, false))
+            .collect();
         spec.root_layers = record.root_layers.iter().map(|&l| paths.layer(l)).collect();
         spec.masks = self.engine.masks();
         spec.out_dir = Some(out);
@@ -353,11 +372,34 @@ fn append(all: &mut ChangeSet, mut one: ChangeSet, index: usize, disk: &DiskLaye
     all.skipped_noops += one.skipped_noops;
 }
 
+impl Engine {
+    /// Whether anything runs in a branch. An init that holds nothing but the view is ended: a
+    /// branch whose last command is over is a stopped one.
+    pub(crate) fn is_running(&self, record: &BranchRecord) -> Result<bool> {
+        let Some(process) = &record.process else {
+            return Ok(false);
+        };
+        if !is_alive(&identity(process))? {
+            return Ok(false);
+        }
+        match Branch::new(self.clone(), record.id).attach(record)? {
+            Some(sandbox) if sandbox.usage()?.pids > 0 => Ok(true),
+            // Nothing inside, or an init that answers nobody: neither can write any more once dead.
+            _ => kill_recorded(self, record).map(|()| false),
+        }
+    }
+}
+
 /// Kills what the record says runs, and waits until it is dead.
 pub(crate) fn kill_recorded(engine: &Engine, record: &BranchRecord) -> Result<()> {
-    let Some(process) = &record.process else { return Ok(()) };
+    let Some(process) = &record.process else {
+        return Ok(());
+    };
     kill_process(&identity(process))?;
-    engine.store().modify_branch(record.id, |b| b.process = None).map(drop)
+    engine
+        .store()
+        .modify_branch(record.id, |b| b.process = None)
+        .map(drop)
 }
 
 pub(crate) fn identity(process: &ProcessRecord) -> ProcessIdentity {
@@ -382,6 +424,10 @@ pub(crate) fn name(record: &BranchRecord) -> String {
 
 fn not_open(record: &BranchRecord) -> Error {
     codes::STATE
-        .error(format!("{} is {}: nothing can be run in it", name(record), record.state))
+        .error(format!(
+            "{} is {}: nothing can be run in it",
+            name(record),
+            record.state
+        ))
         .hint("fork it to go on from there: forkpoint fork BRANCH")
 }

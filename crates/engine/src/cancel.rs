@@ -27,7 +27,12 @@ impl Cancel {
     pub fn new() -> Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| codes::IO.io("cannot make an event descriptor", e))?;
-        Ok(Self { inner: Arc::new(Inner { raised: AtomicBool::new(false), event }) })
+        Ok(Self {
+            inner: Arc::new(Inner {
+                raised: AtomicBool::new(false),
+                event,
+            }),
+        })
     }
 
     /// Raises the flag. Raising it again changes nothing.
@@ -55,7 +60,15 @@ mod tests {
 
     fn readable(cancel: &Cancel) -> bool {
         let mut fds = [PollFd::new(&cancel.inner.event, PollFlags::IN)];
-        poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 1
+        poll(
+            &mut fds,
+            Some(&Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            }),
+        )
+        .unwrap()
+            == 1
     }
 
     #[test]

@@ -62,7 +62,14 @@ impl Branch {
             for &id in &sealed {
                 if store.layer(id).is_err() {
                     let kind = LayerKind::Sealed;
-                    store.insert_layer(&LayerRecord { id, kind, bytes: 0, entries: 0, merged: 1, created_ns: now })?;
+                    store.insert_layer(&LayerRecord {
+                        id,
+                        kind,
+                        bytes: 0,
+                        entries: 0,
+                        merged: 1,
+                        created_ns: now,
+                    })?;
                 }
             }
             store.insert_checkpoint(&checkpoint)?;
@@ -74,7 +81,10 @@ impl Branch {
                 }
             })
         })?;
-        Ok(Checkpoint { engine: self.engine.clone(), record: checkpoint })
+        Ok(Checkpoint {
+            engine: self.engine.clone(),
+            record: checkpoint,
+        })
     }
 }
 
@@ -85,15 +95,23 @@ impl Engine {
     /// `FP0108` when there is none.
     pub fn checkpoint(&self, label: &str) -> Result<Checkpoint> {
         let store = self.store();
-        if let Some(record) =
-            store.checkpoints(None)?.into_iter().find(|c| c.name.as_deref() == Some(label))
+        if let Some(record) = store
+            .checkpoints(None)?
+            .into_iter()
+            .find(|c| c.name.as_deref() == Some(label))
         {
-            return Ok(Checkpoint { engine: self.clone(), record });
+            return Ok(Checkpoint {
+                engine: self.clone(),
+                record,
+            });
         }
         let id: CheckpointId = label
             .parse()
             .map_err(|_| codes::STATE.error(format!("there is no checkpoint {label:?}")))?;
-        Ok(Checkpoint { engine: self.clone(), record: store.checkpoint(id)? })
+        Ok(Checkpoint {
+            engine: self.clone(),
+            record: store.checkpoint(id)?,
+        })
     }
 }
 
@@ -130,6 +148,9 @@ impl Checkpoint {
     /// # Errors
     /// When the store cannot be written.
     pub fn delete(self) -> Result<()> {
-        self.engine.store().remove_checkpoint(self.record.id).map(drop)
+        self.engine
+            .store()
+            .remove_checkpoint(self.record.id)
+            .map(drop)
     }
 }

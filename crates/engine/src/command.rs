@@ -3,7 +3,9 @@
 use crate::branch::Branch;
 use crate::codes;
 use forkpoint_model::Result;
-use forkpoint_sandbox::{ExecRequest, ExitKind, ExitReport, Limits, Network, Running, Sandbox, Usage};
+use forkpoint_sandbox::{
+    ExecRequest, ExitKind, ExitReport, Limits, Network, Running, Sandbox, Usage,
+};
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::ffi::{OsStr, OsString};
@@ -81,13 +83,15 @@ impl Command {
 
     /// Adds arguments.
     pub fn args(&mut self, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> &mut Self {
-        self.argv.extend(args.into_iter().map(|a| a.as_ref().to_owned()));
+        self.argv
+            .extend(args.into_iter().map(|a| a.as_ref().to_owned()));
         self
     }
 
     /// Sets a variable.
     pub fn env(&mut self, key: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> &mut Self {
-        self.env.push((key.as_ref().to_owned(), Some(value.as_ref().to_owned())));
+        self.env
+            .push((key.as_ref().to_owned(), Some(value.as_ref().to_owned())));
         self
     }
 
@@ -172,7 +176,13 @@ impl Command {
             score_fd: None,
             new_session: self.new_session,
         })?;
-        Ok(Child { sandbox, running: Some(running), stdin: keep_in, stdout: keep_out, stderr: keep_err })
+        Ok(Child {
+            sandbox,
+            running: Some(running),
+            stdin: keep_in,
+            stdout: keep_out,
+            stderr: keep_err,
+        })
     }
 
     /// Runs it to its end.
@@ -208,7 +218,11 @@ impl Command {
                 .map_err(|_| codes::INTERNAL.error("a reading thread panicked"))?
                 .map_err(|e| codes::IO.io("cannot read a command's output", e))
         };
-        Ok(Output { exit, stdout: joined(out)?, stderr: joined(err)? })
+        Ok(Output {
+            exit,
+            stdout: joined(out)?,
+            stderr: joined(err)?,
+        })
     }
 }
 
@@ -226,7 +240,9 @@ pub struct Child {
 
 impl Child {
     fn running(&self) -> Result<&Running> {
-        self.running.as_ref().ok_or_else(|| codes::STATE.error("this command was waited for already"))
+        self.running
+            .as_ref()
+            .ok_or_else(|| codes::STATE.error("this command was waited for already"))
     }
 
     /// Waits for its end. Its standard input is closed first.

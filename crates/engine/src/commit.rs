@@ -5,18 +5,15 @@ use crate::codes;
 use crate::disk::summary;
 use crate::drive::Driver;
 use crate::engine::Engine;
-use crate::options::{
-    CommitOptions, CommitOutcome, CommitReport, SealOptions, UndoReport,
-};
+use crate::options::{CommitOptions, CommitOutcome, CommitReport, SealOptions, UndoReport};
 use crate::world::World;
 use forkpoint_fs::conflict::Drift;
 use forkpoint_model::commit::{Coordinator, Outcome};
 use forkpoint_model::participant::{ChangeSummary, Participant};
 use forkpoint_model::state::BranchEvent;
 use forkpoint_model::{BranchId, CommitId, Conflict, Result, Source};
-use forkpoint_sandbox::is_alive;
 use forkpoint_store::{BranchRecord, CommitState, HistoryRecord};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 impl Branch {
     /// Commits it: into its base, or into the branch it was forked from. Seals it first. What does
@@ -98,7 +95,9 @@ impl Branch {
             if !judgement.passed() {
                 return Ok(Some(CommitOutcome::ReverifyFailed(Box::new(judgement))));
             }
-            report.notes.push("the base drifted; the branch passed again on it as it now is".into());
+            report
+                .notes
+                .push("the base drifted; the branch passed again on it as it now is".into());
             reverified = true;
         }
     }
@@ -117,7 +116,9 @@ impl Branch {
         for disk in &mut driver.disks {
             let found = disk.validate(self.id, generation)?;
             conflicts.extend(found.iter().cloned());
-            let Some(selection) = &disk.selected else { continue };
+            let Some(selection) = &disk.selected else {
+                continue;
+            };
             let sum = summary(&selection.commit);
             report.changed.items += sum.items;
             report.changed.bytes += sum.bytes;
@@ -193,21 +194,36 @@ impl Engine {
         quiet_world(self, &world, None, &[], false)?;
         // Looked at before anything is recorded: an undo that cannot be finished is not begun.
         for disk in &driver.disks {
-            let Some(digest) = record.digest(&disk.id()) else { continue };
+            let Some(digest) = record.digest(&disk.id()) else {
+                continue;
+            };
             let blocked = disk.check_undo(txn, digest)?;
             if let Some(first) = blocked.first() {
                 return Err(codes::UNDO
-                    .error(format!("{}: {} ({} in all)", first.item, first.why, blocked.len()))
-                    .hint("put these paths back as the commit left them, or restore them by hand"));
+                    .error(format!(
+                        "{}: {} ({} in all)",
+                        first.item,
+                        first.why,
+                        blocked.len()
+                    ))
+                    .hint(
+                        "put these paths back as the commit left them, or restore them by hand",
+                    ));
             }
         }
         let durable = self.store().begin_undo(txn)?.durable();
-        let restored = driver.disks.iter().map(|d| d.journal_len(txn)).sum::<Result<u64>>()?;
+        let restored = driver
+            .disks
+            .iter()
+            .map(|d| d.journal_len(txn))
+            .sum::<Result<u64>>()?;
         let (coordinator, first) = Coordinator::recover(durable);
         match driver.run(coordinator, first)? {
             Outcome::DrivenBack => {}
             Outcome::ApplyBlocked { items } => {
-                let first = items.first().map_or(String::new(), |c| format!("{}: {}", c.item, c.why));
+                let first = items
+                    .first()
+                    .map_or(String::new(), |c| format!("{}: {}", c.item, c.why));
                 return Err(codes::UNDO.error(format!("the undo is blocked: {first}")));
             }
             other => return Err(codes::INTERNAL.error(format!("an undo ended as {other:?}"))),
@@ -222,19 +238,31 @@ impl Engine {
             text: format!("took back {txn} from {}", world.base().display()),
             json: None,
         })?;
-        Ok(UndoReport { commit: txn, restored })
+        Ok(UndoReport {
+            commit: txn,
+            restored,
+        })
     }
 
     fn last_commit(&self, base: &Path) -> Result<CommitId> {
         let none = || {
-            codes::UNDO.error(format!("nothing was committed into {}", base.display())).hint("")
+            codes::UNDO
+                .error(format!("nothing was committed into {}", base.display()))
+                .hint("")
         };
         let world = self.find_world(base)?.ok_or_else(none)?;
         let commits = self.store().commits(world.id())?;
         let done = |state| {
-            matches!(state, CommitState::Applied | CommitState::Undoing | CommitState::ApplyBlocked)
+            matches!(
+                state,
+                CommitState::Applied | CommitState::Undoing | CommitState::ApplyBlocked
+            )
         };
-        commits.iter().find(|c| done(c.state)).map(|c| c.id).ok_or_else(none)
+        commits
+            .iter()
+            .find(|c| done(c.state))
+            .map(|c| c.id)
+            .ok_or_else(none)
     }
 }
 
@@ -268,13 +296,13 @@ pub(crate) fn quiet_world(
     stop: bool,
 ) -> Result<()> {
     let mut running = Vec::new();
-    for other in engine.store().running()? {
+    let all = engine.store().running()?;
+    for other in all {
         let sibling = group.is_some() && other.group == group;
         if other.world != world.id() || sibling || except.contains(&other.id) {
             continue;
         }
-        let Some(process) = &other.process else { continue };
-        if !is_alive(&crate::branch::identity(process))? {
+        if !engine.is_running(&other)? {
             continue;
         }
         if stop {
@@ -287,7 +315,11 @@ pub(crate) fn quiet_world(
         return Ok(());
     }
     Err(codes::OTHERS_RUN
-        .error(format!("running on {}: {}", world.base().display(), running.join(", ")))
+        .error(format!(
+            "running on {}: {}",
+            world.base().display(),
+            running.join(", ")
+        ))
         .hint("stop them, or commit with --stop-others"))
 }
 
@@ -309,7 +341,9 @@ pub(crate) fn lost(why: &forkpoint_model::commit::Lost) -> String {
     match why {
         Lost::Reserved { by } => format!("commit {by} of the same base is under way"),
         Lost::HeadMoved { head } => format!("the base is at generation {} now", head.0),
-        Lost::Sibling { winner: Some(winner) } => format!("its sibling {winner} was committed first"),
+        Lost::Sibling {
+            winner: Some(winner),
+        } => format!("its sibling {winner} was committed first"),
         Lost::Sibling { winner: None } => "a sibling was committed first".into(),
         Lost::Fenced => "it was aborted meanwhile".into(),
     }
@@ -330,7 +364,10 @@ impl Branch {
         let record = self.record()?;
         if self.is_running()? {
             return Err(codes::STATE
-                .error(format!("{} is running: its base cannot change under it", name(&record)))
+                .error(format!(
+                    "{} is running: its base cannot change under it",
+                    name(&record)
+                ))
                 .hint("stop it first"));
         }
         forkpoint_model::state::step(&record.context(), &BranchEvent::Rebased)?;
@@ -338,21 +375,27 @@ impl Branch {
         let mut conflicts = Vec::new();
         for (index, disk) in self.disks(&record)?.iter().enumerate() {
             let changes = self.engine.diff(disk, None)?;
-            let found = self.engine.check(disk, &changes, &crate::disk::then(&record, index)?)?;
+            let found = self
+                .engine
+                .check(disk, &changes, &crate::disk::then(&record, index)?)?;
             conflicts.extend(crate::disk::conflicts(index, found));
         }
         if !conflicts.is_empty() {
-            return Ok(crate::options::RebaseReport { conflicts, generation: record.generation });
+            return Ok(crate::options::RebaseReport {
+                conflicts,
+                generation: record.generation,
+            });
         }
         let now = self.engine.now();
-        let fresh = self.engine.store().transition_with(self.id, &BranchEvent::Rebased, now, |b| {
-            b.stamp_ns = stamp.0;
-        })?;
-        Ok(crate::options::RebaseReport { conflicts, generation: fresh.generation })
+        let fresh =
+            self.engine
+                .store()
+                .transition_with(self.id, &BranchEvent::Rebased, now, |b| {
+                    b.stamp_ns = stamp.0;
+                })?;
+        Ok(crate::options::RebaseReport {
+            conflicts,
+            generation: fresh.generation,
+        })
     }
-}
-
-/// Where a conflict lies, for those who show it.
-pub fn item_path(conflict: &Conflict) -> PathBuf {
-    PathBuf::from(&conflict.item)
 }

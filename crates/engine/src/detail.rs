@@ -25,8 +25,9 @@ impl Detail {
     pub(crate) fn of(record: &BranchRecord) -> Result<Self> {
         match &record.detail {
             None => Ok(Self::default()),
-            Some(text) => serde_json::from_str(text)
-                .map_err(|e| codes::INTERNAL.io(format!("the record of {} is damaged", record.id), e)),
+            Some(text) => serde_json::from_str(text).map_err(|e| {
+                codes::INTERNAL.io(format!("the record of {} is damaged", record.id), e)
+            }),
         }
     }
 

@@ -1,7 +1,9 @@
 //! A disk as a participant of a commit.
 
+use crate::apply::Then;
 use crate::branch::Branch;
 use crate::codes;
+use crate::detail::Detail;
 use crate::engine::Engine;
 use crate::layers::DiskLayers;
 use crate::options::CommitOptions;
@@ -9,8 +11,6 @@ use forkpoint_fs::apply::{Journal, Redo};
 use forkpoint_fs::conflict::{Drift, PathConflict};
 use forkpoint_fs::delta::ChangeSet;
 use forkpoint_fs::select::Rules;
-use crate::apply::Then;
-use crate::detail::Detail;
 use forkpoint_fs::stamp::Stamp;
 use forkpoint_model::participant::{
     ApplyOutcome, ChangeSummary, Discarded, Participant, TxnStatus, Vote,
@@ -55,7 +55,16 @@ impl Disk {
         target: PathBuf,
         options: CommitOptions,
     ) -> Self {
-        Self { engine: engine.clone(), index, target, options, selected: None, kept: None, staged: None, notes: Vec::new() }
+        Self {
+            engine: engine.clone(),
+            index,
+            target,
+            options,
+            selected: None,
+            kept: None,
+            staged: None,
+            notes: Vec::new(),
+        }
     }
 
     fn layers(&self, branch: BranchId) -> Result<(DiskLayers, Then)> {
@@ -65,7 +74,9 @@ impl Disk {
             .disks(&record)?
             .into_iter()
             .nth(self.index)
-            .ok_or_else(|| codes::INTERNAL.error(format!("{} has no disk {}", record.id, self.index)))?;
+            .ok_or_else(|| {
+                codes::INTERNAL.error(format!("{} has no disk {}", record.id, self.index))
+            })?;
         Ok((disk, then(&record, self.index)?))
     }
 
@@ -89,12 +100,21 @@ impl Disk {
         {
             return Ok(journal.clone());
         }
-        let bytes = self.engine.store().journal(txn, &participant(self.index))?.ok_or_else(|| {
-            codes::INTERNAL.error(format!("{txn} was decided without a journal of disk {}", self.index))
-        })?;
+        let bytes = self
+            .engine
+            .store()
+            .journal(txn, &participant(self.index))?
+            .ok_or_else(|| {
+                codes::INTERNAL.error(format!(
+                    "{txn} was decided without a journal of disk {}",
+                    self.index
+                ))
+            })?;
         let journal = Journal::from_bytes(&bytes)?;
         if journal.digest()? != digest {
-            return Err(codes::INTERNAL.error(format!("the journal of {txn} is not the one that was decided")));
+            return Err(codes::INTERNAL.error(format!(
+                "the journal of {txn} is not the one that was decided"
+            )));
         }
         Ok(journal)
     }
@@ -106,7 +126,8 @@ impl Disk {
 
     /// Entries of a transaction's journal.
     pub(crate) fn journal_len(&self, txn: CommitId) -> Result<u64> {
-        match self.engine.store().journal(txn, &participant(self.index))? {
+        let journal = self.engine.store().journal(txn, &participant(self.index))?;
+        match journal {
             Some(bytes) => Ok(Journal::from_bytes(&bytes)?.ops.len() as u64),
             None => Ok(0),
         }
@@ -128,8 +149,15 @@ impl Disk {
 
 /// What is known of the base as it was when a branch was forked.
 pub(crate) fn then(record: &forkpoint_store::BranchRecord, disk: usize) -> Result<Then> {
-    let baseline = Detail::of(record)?.baselines.into_iter().nth(disk).flatten();
-    Ok(Then { stamp: Stamp(record.stamp_ns), baseline })
+    let baseline = Detail::of(record)?
+        .baselines
+        .into_iter()
+        .nth(disk)
+        .flatten();
+    Ok(Then {
+        stamp: Stamp(record.stamp_ns),
+        baseline,
+    })
 }
 
 /// Path conflicts as conflicts of a disk.
@@ -138,7 +166,12 @@ pub(crate) fn conflicts(index: usize, paths: Vec<PathConflict>) -> Vec<Conflict>
         .into_iter()
         .map(|c| Conflict {
             participant: participant(index),
-            item: c.path.as_os_str().as_encoded_bytes().escape_ascii().to_string(),
+            item: c
+                .path
+                .as_os_str()
+                .as_encoded_bytes()
+                .escape_ascii()
+                .to_string(),
             why: c.why,
         })
         .collect()
@@ -203,10 +236,18 @@ impl Participant for Disk {
             None => return Err(codes::INTERNAL.error("staged before it was validated")),
         };
         let staged = self.engine.stage(&disk, changes, &stamp, txn, self.index)?;
-        self.notes.extend(staged.notes.iter().map(|n| format!("{}: {}", n.path.display(), n.why)));
+        self.notes.extend(
+            staged
+                .notes
+                .iter()
+                .map(|n| format!("{}: {}", n.path.display(), n.why)),
+        );
         let digest = staged.digest;
         self.staged = Some((txn, staged.journal, digest));
-        Ok(Vote { digest, in_place: true })
+        Ok(Vote {
+            digest,
+            in_place: true,
+        })
     }
 
     fn commit(&mut self, txn: CommitId, digest: Digest) -> Result<ApplyOutcome> {
@@ -246,7 +287,11 @@ impl Participant for Disk {
         // An upper that was sealed for others has a row of its own; collection frees it when the last
         // of them goes.
         let record = self.engine.store().branch(branch)?;
-        let shared = match record.stacks.get(self.index).and_then(|stack| stack.first()) {
+        let shared = match record
+            .stacks
+            .get(self.index)
+            .and_then(|stack| stack.first())
+        {
             Some(&upper) => self.engine.store().layer(upper).is_ok(),
             None => true,
         };
@@ -259,5 +304,8 @@ impl Participant for Disk {
 
 /// The size of a delta.
 pub(crate) fn summary(changes: &ChangeSet) -> ChangeSummary {
-    ChangeSummary { items: changes.changes.len() as u64, bytes: changes.bytes }
+    ChangeSummary {
+        items: changes.changes.len() as u64,
+        bytes: changes.bytes,
+    }
 }

@@ -41,7 +41,10 @@ impl<'a> Driver<'a> {
         for disk in world.disks() {
             bases.push(lock::directory(&disk.path, || {
                 codes::BASE_BUSY
-                    .error(format!("{} is being committed to by another process", disk.path.display()))
+                    .error(format!(
+                        "{} is being committed to by another process",
+                        disk.path.display()
+                    ))
                     .hint("wait for it to end, then try again")
             })?);
         }
@@ -124,7 +127,11 @@ impl<'a> Driver<'a> {
                 };
                 Event::Sealed
             }
-            Command::Validate { participant, branch, parent } => Event::Validated {
+            Command::Validate {
+                participant,
+                branch,
+                parent,
+            } => Event::Validated {
                 participant: participant.clone(),
                 conflicts: self.disk(participant)?.validate(*branch, *parent)?,
             },
@@ -135,7 +142,12 @@ impl<'a> Driver<'a> {
                     Race::Lost(why) => Event::Beaten { why },
                 }
             }
-            Command::Stage { participant, txn, branch, target } => Event::Voted {
+            Command::Stage {
+                participant,
+                txn,
+                branch,
+                target,
+            } => Event::Voted {
                 participant: participant.clone(),
                 vote: self.disk(participant)?.stage(*txn, *branch, *target)?,
             },
@@ -144,10 +156,16 @@ impl<'a> Driver<'a> {
                 let decided = self.engine.store().commit(*txn)?.decided_ns.is_some();
                 Event::Inquired { decided }
             }
-            Command::Apply { participant, txn, digest } => {
+            Command::Apply {
+                participant,
+                txn,
+                digest,
+            } => {
                 self.end_siblings()?;
                 let outcome = self.disk(participant)?.commit(*txn, *digest)?;
-                applied(outcome, participant, |participant| Event::Applied { participant })
+                applied(outcome, participant, |participant| Event::Applied {
+                    participant,
+                })
             }
             Command::MarkApplied { txn } => {
                 self.engine.store().mark_applied(*txn, now)?;
@@ -161,7 +179,9 @@ impl<'a> Driver<'a> {
             Command::Release { .. } => Event::Released,
             Command::End { participant, txn } => {
                 self.disk(participant)?.end(*txn)?;
-                Event::Ended { participant: participant.clone() }
+                Event::Ended {
+                    participant: participant.clone(),
+                }
             }
             Command::EndTxn { txn } => {
                 self.engine.store().end_commit(*txn, now)?;
@@ -173,15 +193,23 @@ impl<'a> Driver<'a> {
             },
             Command::AbortStaged { participant, txn } => {
                 self.disk(participant)?.abort(*txn)?;
-                Event::StagedAborted { participant: participant.clone() }
+                Event::StagedAborted {
+                    participant: participant.clone(),
+                }
             }
             Command::MarkUndoing { txn } => {
                 self.engine.store().begin_undo(*txn)?;
                 Event::MarkedUndoing
             }
-            Command::Undo { participant, txn, digest } => {
+            Command::Undo {
+                participant,
+                txn,
+                digest,
+            } => {
                 let outcome = self.disk(participant)?.undo(*txn, *digest)?;
-                applied(outcome, participant, |participant| Event::Undone { participant })
+                applied(outcome, participant, |participant| Event::Undone {
+                    participant,
+                })
             }
             Command::MarkUndone { txn } => {
                 self.engine.store().mark_undone(*txn, now)?;
@@ -201,7 +229,12 @@ impl<'a> Driver<'a> {
             .iter()
             .map(|disk| Ok((disk.id(), disk.journal(txn)?)))
             .collect::<Result<_>>()?;
-        let decision = Decision { txn, votes, journals, summary: self.summary.clone() };
+        let decision = Decision {
+            txn,
+            votes,
+            journals,
+            summary: self.summary.clone(),
+        };
         match self.engine.store().decide(&decision, now)? {
             Race::Won(decided) => {
                 self.invalidated = decided.invalidated;
@@ -228,6 +261,9 @@ fn applied(
 ) -> Event {
     match outcome {
         ApplyOutcome::Applied => done(participant.clone()),
-        ApplyOutcome::Blocked(items) => Event::Blocked { participant: participant.clone(), items },
+        ApplyOutcome::Blocked(items) => Event::Blocked {
+            participant: participant.clone(),
+            items,
+        },
     }
 }

@@ -61,10 +61,15 @@ impl Engine {
         self.inner.recovered.get().map_or(&[], Vec::as_slice)
     }
 
-    /// The metadata store. Do not hold it across a call of the engine.
+    /// The metadata store, locked for this thread. Do not hold it across a call of the engine, which
+    /// locks it itself: bind what it returns before going on (the head of a `for`, `match` or `if let`
+    /// keeps it locked for the whole body).
     pub fn store(&self) -> MutexGuard<'_, Store> {
         // A panic elsewhere cannot leave a transaction open: the store rolls back when it unwinds.
-        self.inner.store.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner
+            .store
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The store's canonical directory.
@@ -130,7 +135,11 @@ impl Engine {
     }
 
     pub(crate) fn worker(&self) -> Result<Arc<Worker>> {
-        let mut slot = self.inner.worker.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = self
+            .inner
+            .worker
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if let Some(worker) = &*slot {
             return Ok(worker.clone());
         }

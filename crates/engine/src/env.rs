@@ -12,7 +12,9 @@ pub(crate) fn environment(
 ) -> Vec<(OsString, OsString)> {
     let mut env: Vec<(OsString, OsString)> = caller
         .iter()
-        .filter(|(key, _)| !is_secret_env(key) && !key.as_encoded_bytes().starts_with(b"FORKPOINT_"))
+        .filter(|(key, _)| {
+            !is_secret_env(key) && !key.as_encoded_bytes().starts_with(b"FORKPOINT_")
+        })
         .cloned()
         .collect();
     for (key, value) in ours {
@@ -41,7 +43,11 @@ mod tests {
 
     #[test]
     fn secrets_and_our_own_variables_do_not_pass_but_explicit_ones_do() {
-        let caller = [pair("PATH", "/bin"), pair("AWS_SECRET_ACCESS_KEY", "x"), pair("FORKPOINT_HOME", "/s")];
+        let caller = [
+            pair("PATH", "/bin"),
+            pair("AWS_SECRET_ACCESS_KEY", "x"),
+            pair("FORKPOINT_HOME", "/s"),
+        ];
         let ours = [("FORKPOINT_BRANCH", OsString::from("b1"))];
         let changes = [
             ("GITHUB_TOKEN".into(), Some("given".into())),
@@ -50,6 +56,13 @@ mod tests {
             ("A".into(), Some("2".into())),
         ];
         let env = environment(&caller, &ours, &changes);
-        assert_eq!(env, [pair("FORKPOINT_BRANCH", "b1"), pair("GITHUB_TOKEN", "given"), pair("A", "2")]);
+        assert_eq!(
+            env,
+            [
+                pair("FORKPOINT_BRANCH", "b1"),
+                pair("GITHUB_TOKEN", "given"),
+                pair("A", "2")
+            ]
+        );
     }
 }

@@ -41,8 +41,14 @@ impl Scratch {
         let name = format!("{prefix}-{:016x}", forkpoint_sys::rand::bits());
         let path = engine.paths().tmp().join(name);
         make_dir(&path)?;
-        let lock = lock::file(&path.join(SCRATCH_LOCK), || codes::BUSY.error("a fresh lock is held"))?;
-        Ok(Self { engine: engine.clone(), path, lock: Some(lock) })
+        let lock = lock::file(&path.join(SCRATCH_LOCK), || {
+            codes::BUSY.error("a fresh lock is held")
+        })?;
+        Ok(Self {
+            engine: engine.clone(),
+            path,
+            lock: Some(lock),
+        })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -59,14 +65,13 @@ impl Drop for Scratch {
 }
 
 impl Engine {
-    /// Makes a disk's upper and work directories, as fresh as an overlay demands: an upper that was
-    /// used before (volatile or not) needs a work directory that was not.
+    /// Makes a disk's upper and work directories, if they are not there yet.
     pub(crate) fn make_upper(&self, disk: &DiskLayers) -> Result<()> {
         if disk.copy {
             return Ok(());
         }
         if disk.upper.is_dir() {
-            return self.renew_work(disk);
+            return Ok(());
         }
         for dir in [&disk.upper, &disk.work] {
             if let Some(parent) = dir.parent() {
@@ -74,28 +79,6 @@ impl Engine {
             }
         }
         self.prepare_pair(&disk.upper, &disk.work, &disk.bottom)
-    }
-
-    /// Gives an upper that exists a fresh work directory.
-    pub(crate) fn renew_work(&self, disk: &DiskLayers) -> Result<()> {
-        if disk.copy {
-            return Ok(());
-        }
-        self.remove_tree(&disk.work)?;
-        make_dir(&disk.work)
-    }
-
-    /// Gives the system root's uppers fresh work directories.
-    pub(crate) fn renew_root(&self, root: &Path) -> Result<()> {
-        make_dir(root)?;
-        let list = |e| codes::IO.io(format!("cannot list {}", root.display()), e);
-        for entry in std::fs::read_dir(root).map_err(list)? {
-            let work = entry.map_err(list)?.path().join("work");
-            if work.is_dir() {
-                self.remove_tree(&work)?;
-            }
-        }
-        Ok(())
     }
 }
 
@@ -136,21 +119,30 @@ impl Engine {
         // Most of what is removed was never made: that costs one look.
         match std::fs::symlink_metadata(path) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
-            _ => self.done(FsRequest::Remove { path: path.to_owned() }),
+            _ => self.done(FsRequest::Remove {
+                path: path.to_owned(),
+            }),
         }
     }
 
     pub(crate) fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        self.done(FsRequest::Rename { from: from.to_owned(), to: to.to_owned() })
+        self.done(FsRequest::Rename {
+            from: from.to_owned(),
+            to: to.to_owned(),
+        })
     }
 
     pub(crate) fn sync(&self, path: &Path) -> Result<()> {
-        self.done(FsRequest::Sync { path: path.to_owned() })
+        self.done(FsRequest::Sync {
+            path: path.to_owned(),
+        })
     }
 
     /// Bytes that a tree takes on the device.
     pub(crate) fn usage(&self, dir: &Path) -> Result<u64> {
-        match self.fs(FsRequest::Usage { dir: dir.to_owned() })? {
+        match self.fs(FsRequest::Usage {
+            dir: dir.to_owned(),
+        })? {
             FsResponse::Usage(usage) => Ok(usage.bytes),
             _ => Err(mismatch("usage")),
         }
@@ -159,7 +151,11 @@ impl Engine {
     /// Copies a tree; `raw` keeps an overlay's own marks.
     pub(crate) fn copy_tree(&self, from: &Path, to: &Path, raw: bool) -> Result<CopyReport> {
         let options = CopyOptions { raw, sync: false };
-        match self.fs(FsRequest::Copy { src: from.to_owned(), dst: to.to_owned(), options })? {
+        match self.fs(FsRequest::Copy {
+            src: from.to_owned(),
+            dst: to.to_owned(),
+            options,
+        })? {
             FsResponse::Copied(report) => Ok(report),
             _ => Err(mismatch("copy")),
         }
@@ -172,9 +168,18 @@ impl Engine {
         path: &Path,
         max_len: u64,
     ) -> Result<Option<Vec<u8>>> {
-        let layers = if disk.copy { layers.into_iter().take(1).collect() } else { layers };
+        let layers = if disk.copy {
+            layers.into_iter().take(1).collect()
+        } else {
+            layers
+        };
         let options = self.diff_options();
-        match self.fs(FsRequest::ReadFile { layers, options, path: path.to_owned(), max_len })? {
+        match self.fs(FsRequest::ReadFile {
+            layers,
+            options,
+            path: path.to_owned(),
+            max_len,
+        })? {
             FsResponse::File(content) => Ok(content.map(|c| c.bytes)),
             _ => Err(mismatch("a read")),
         }
@@ -201,7 +206,11 @@ impl Engine {
                 tree: layers[0].clone(),
                 base: layers[layers.len() - 1].clone(),
             },
-            false => FsRequest::Diff { layers, top, options: self.diff_options() },
+            false => FsRequest::Diff {
+                layers,
+                top,
+                options: self.diff_options(),
+            },
         };
         match self.fs(request)? {
             FsResponse::Changes(changes) => Ok(changes),
@@ -210,7 +219,11 @@ impl Engine {
     }
 
     /// A branch's own changes, and those of the `below` preparation's layers at the bottom.
-    pub(crate) fn diff_parts(&self, disk: &DiskLayers, below: usize) -> Result<(ChangeSet, ChangeSet)> {
+    pub(crate) fn diff_parts(
+        &self,
+        disk: &DiskLayers,
+        below: usize,
+    ) -> Result<(ChangeSet, ChangeSet)> {
         let mut layers = disk.all();
         let own = layers.len() - 1 - below;
         let attempt = self.diff_layers(layers.clone(), own, disk.copy)?;
@@ -222,7 +235,9 @@ impl Engine {
     }
 
     pub(crate) fn diff_options(&self) -> DiffOptions {
-        DiffOptions { userxattr: self.rootless() }
+        DiffOptions {
+            userxattr: self.rootless(),
+        }
     }
 
     /// Merges adjacent sealed layers into one.
@@ -233,7 +248,12 @@ impl Engine {
         out: PathBuf,
     ) -> Result<()> {
         let options = self.diff_options();
-        match self.fs(FsRequest::Compact { layers, below, out, options })? {
+        match self.fs(FsRequest::Compact {
+            layers,
+            below,
+            out,
+            options,
+        })? {
             FsResponse::Merged(_) => Ok(()),
             _ => Err(mismatch("a compaction")),
         }
@@ -261,7 +281,9 @@ impl Engine {
             let place = unescaped(&entry.file_name());
             dropped.files += found.files;
             dropped.bytes += found.bytes;
-            dropped.paths.extend(found.paths.iter().map(|p| place.join(p)));
+            dropped
+                .paths
+                .extend(found.paths.iter().map(|p| place.join(p)));
         }
         dropped.paths.sort();
         Ok(dropped)
@@ -284,12 +306,20 @@ impl Engine {
         }
         if support.remote {
             return Err(codes::BASE
-                .error(format!("{} is on a network file system ({})", dir.display(), support.fs_type))
+                .error(format!(
+                    "{} is on a network file system ({})",
+                    dir.display(),
+                    support.fs_type
+                ))
                 .hint("others could change it unseen: copy it to a local file system first"));
         }
         Ok(match support.overlay {
             true => None,
-            false => Some(support.why_not.unwrap_or_else(|| "the kernel refuses".into())),
+            false => Some(
+                support
+                    .why_not
+                    .unwrap_or_else(|| "the kernel refuses".into()),
+            ),
         })
     }
 

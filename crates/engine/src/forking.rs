@@ -31,8 +31,9 @@ impl Branch {
         let record = self.record()?;
         forkable(&record)?;
         if options.layer == Layer::Reasoning && record.layer == ForkLayer::Effect {
-            let mut paths: Vec<String> =
-                (0..record.stacks.len()).map(|n| crate::disk::participant(n).0).collect();
+            let mut paths: Vec<String> = (0..record.stacks.len())
+                .map(|n| crate::disk::participant(n).0)
+                .collect();
             paths.extend(record.uncaptured.iter().cloned());
             check_fork_point(ForkLayer::Reasoning, &paths)?;
         }
@@ -50,14 +51,24 @@ impl Branch {
             detail: detail.clone(),
         };
         if detail.copy {
-            return self.fork_copies(&record, options, &template(below_uppers(&record), Vec::new()));
+            return self.fork_copies(
+                &record,
+                options,
+                &template(below_uppers(&record), Vec::new()),
+            );
         }
-        if let Some(sandbox) = self.attach(&record)? {
+        if self.engine.is_running(&record)?
+            && let Some(sandbox) = self.attach(&record)?
+        {
             sandbox.freeze()?;
             let cloned = self.clone_uppers(&record);
             sandbox.thaw()?;
             let stacks = self.compacted(&record, cloned?)?;
-            return insert(&self.engine, options, &template(stacks, record.root_layers.clone()));
+            return insert(
+                &self.engine,
+                options,
+                &template(stacks, record.root_layers.clone()),
+            );
         }
         let disks = self.disks(&record)?;
         let (own, stacks) = self.seal_uppers(&record, &disks)?;
@@ -83,7 +94,11 @@ impl Branch {
             Ok(())
         })?;
         drop(store);
-        insert(&self.engine, options, &template(stacks, record.root_layers.clone()))
+        insert(
+            &self.engine,
+            options,
+            &template(stacks, record.root_layers.clone()),
+        )
     }
 
     /// Which uppers hold anything, and the stacks of what is forked off them.
@@ -114,7 +129,9 @@ impl Branch {
                 continue;
             }
             let id = self.engine.draw(LayerId::from_bits);
-            let report = self.engine.copy_tree(&disk.upper, &self.engine.paths().layer(id), true)?;
+            let report =
+                self.engine
+                    .copy_tree(&disk.upper, &self.engine.paths().layer(id), true)?;
             let mut layer = sealed(id, self.engine.now());
             layer.bytes = report.bytes;
             layer.entries = report.files;
@@ -136,7 +153,10 @@ impl Branch {
             sandbox.freeze()?;
         }
         let copied = insert(&self.engine, options, template).map(|forks| {
-            forks.into_iter().map(|fork| fork.and_then(|f| f.copy_from(self))).collect()
+            forks
+                .into_iter()
+                .map(|fork| fork.and_then(|f| f.copy_from(self)))
+                .collect()
         });
         if let Some(sandbox) = &sandbox {
             sandbox.thaw()?;
@@ -161,7 +181,11 @@ impl Branch {
     }
 
     /// Keeps stacks short: the newest sealed layers of one that grew too deep are merged into one.
-    fn compacted(&self, record: &BranchRecord, mut stacks: Vec<Vec<LayerId>>) -> Result<Vec<Vec<LayerId>>> {
+    fn compacted(
+        &self,
+        record: &BranchRecord,
+        mut stacks: Vec<Vec<LayerId>>,
+    ) -> Result<Vec<Vec<LayerId>>> {
         let disks = self.disks(record)?;
         for (disk, stack) in disks.iter().zip(&mut stacks) {
             if stack.len() <= DEEPEST {
@@ -186,11 +210,22 @@ impl Branch {
 }
 
 fn sealed(id: LayerId, created_ns: i64) -> LayerRecord {
-    LayerRecord { id, kind: LayerKind::Sealed, bytes: 0, entries: 0, merged: 1, created_ns }
+    LayerRecord {
+        id,
+        kind: LayerKind::Sealed,
+        bytes: 0,
+        entries: 0,
+        merged: 1,
+        created_ns,
+    }
 }
 
 fn below_uppers(record: &BranchRecord) -> Vec<Vec<LayerId>> {
-    record.stacks.iter().map(|stack| stack.get(1..).unwrap_or_default().to_vec()).collect()
+    record
+        .stacks
+        .iter()
+        .map(|stack| stack.get(1..).unwrap_or_default().to_vec())
+        .collect()
 }
 
 fn forkable(record: &BranchRecord) -> Result<()> {
@@ -202,6 +237,10 @@ fn forkable(record: &BranchRecord) -> Result<()> {
         return Ok(());
     }
     Err(codes::STATE
-        .error(format!("{} is {}: it cannot be forked", name(record), record.state))
+        .error(format!(
+            "{} is {}: it cannot be forked",
+            name(record),
+            record.state
+        ))
         .hint("only a live branch, or an ended one whose delta is retained, can be forked"))
 }

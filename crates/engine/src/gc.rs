@@ -47,7 +47,9 @@ impl Engine {
         let retained = self.store().retained()?;
         let max_age = options.max_age_s.unwrap_or(DEFAULT_MAX_AGE_S);
         let max_bytes = options.max_bytes.unwrap_or(DEFAULT_MAX_BYTES);
-        let oldest = self.now().saturating_sub_unsigned(max_age.saturating_mul(1_000_000_000));
+        let oldest = self
+            .now()
+            .saturating_sub_unsigned(max_age.saturating_mul(1_000_000_000));
         let mut total: u64 = retained.iter().filter_map(|b| b.bytes).sum();
         // Oldest end first.
         for record in &retained {
@@ -59,7 +61,10 @@ impl Engine {
             total = total.saturating_sub(bytes);
             report.branches += 1;
             report.bytes += bytes;
-            report.items.push(format!("branch {}: its retained delta", crate::branch::name(record)));
+            report.items.push(format!(
+                "branch {}: its retained delta",
+                crate::branch::name(record)
+            ));
             if !options.dry_run {
                 self.free_branch(record)?;
             }
@@ -72,7 +77,8 @@ impl Engine {
         let _lock = branch.lock()?;
         let disks = branch.disks(record)?;
         // The row first: what is deleted must not be promised.
-        self.store().modify_branch(record.id, |b| b.retained = false)?;
+        self.store()
+            .modify_branch(record.id, |b| b.retained = false)?;
         for (disk, stack) in disks.iter().zip(&record.stacks) {
             if self.store().layer(stack[0]).is_err() {
                 self.remove_tree(&disk.upper)?;
@@ -110,13 +116,19 @@ impl Engine {
                 .iter()
                 .filter(|c| c.ended_ns.is_some() && c.decided_ns.is_some())
                 .skip(UNDO_KEPT)
-                .chain(commits.iter().filter(|c| c.ended_ns.is_some() && c.state == CommitState::Undone));
+                .chain(
+                    commits
+                        .iter()
+                        .filter(|c| c.ended_ns.is_some() && c.state == CommitState::Undone),
+                );
             for commit in over {
                 if !self.has_undo(&world, commit.id)? {
                     continue;
                 }
                 report.undo_layers += 1;
-                report.items.push(format!("undo layer of commit {}", commit.id));
+                report
+                    .items
+                    .push(format!("undo layer of commit {}", commit.id));
                 if !options.dry_run {
                     self.store().drop_undo(commit.id)?;
                     for (index, disk) in world.disks.iter().enumerate() {
@@ -131,7 +143,10 @@ impl Engine {
     fn has_undo(&self, world: &forkpoint_store::WorldRecord, txn: CommitId) -> Result<bool> {
         let store = self.store();
         for index in 0..world.disks.len() {
-            if store.journal(txn, &crate::disk::participant(index))?.is_some() {
+            if store
+                .journal(txn, &crate::disk::participant(index))?
+                .is_some()
+            {
                 return Ok(true);
             }
         }
@@ -153,12 +168,21 @@ impl Engine {
             dirs.insert(record.id.to_string());
         }
         drop(store);
-        let lost = layers.iter().filter(|n| !known.contains(&**n)).map(|n| ("layers", n));
-        let gone = branches.iter().filter(|n| !dirs.contains(&**n)).map(|n| ("branches", n));
+        let layer = |n: &str| n.strip_suffix(crate::paths::WORK).unwrap_or(n).to_owned();
+        let lost = layers
+            .iter()
+            .filter(|n| !known.contains(&layer(n)))
+            .map(|n| ("layers", n));
+        let gone = branches
+            .iter()
+            .filter(|n| !dirs.contains(&**n))
+            .map(|n| ("branches", n));
         for (place, orphan) in lost.chain(gone) {
             let path: PathBuf = self.paths().store().join(place).join(orphan);
             report.bytes += self.usage(&path)?;
-            report.items.push(format!("{place}/{orphan}: left by a crash"));
+            report
+                .items
+                .push(format!("{place}/{orphan}: left by a crash"));
             if !options.dry_run {
                 self.remove_tree(&path)?;
             }
@@ -171,7 +195,10 @@ impl Engine {
         let io = |e| codes::IO.io(format!("cannot list {}", dir.display()), e);
         std::fs::read_dir(&dir)
             .map_err(io)?
-            .map(|e| e.map(|e| e.file_name().to_string_lossy().into_owned()).map_err(io))
+            .map(|e| {
+                e.map(|e| e.file_name().to_string_lossy().into_owned())
+                    .map_err(io)
+            })
             .collect()
     }
 }

@@ -38,13 +38,18 @@ pub(crate) fn digests(base: &Path, patterns: &[String]) -> Result<Vec<(PathBuf, 
         })?;
         if files.len() > MOST_FILES {
             return Err(codes::PREPARE
-                .error(format!("the input patterns name more than {MOST_FILES} files"))
+                .error(format!(
+                    "the input patterns name more than {MOST_FILES} files"
+                ))
                 .hint("name the files the preparation really depends on, such as lock files"));
         }
     }
     files.sort();
     files.dedup();
-    files.into_iter().map(|path| Ok((path.clone(), digest(&base.join(path))?))).collect()
+    files
+        .into_iter()
+        .map(|path| Ok((path.clone(), digest(&base.join(path))?)))
+        .collect()
 }
 
 fn digest(path: &Path) -> Result<Digest> {
@@ -56,10 +61,14 @@ fn digest(path: &Path) -> Result<Digest> {
     };
     let mut hasher = blake3::Hasher::new();
     if meta.is_symlink() {
-        hasher.update(b"link").update(fs::read_link(path).map_err(io)?.as_os_str().as_bytes());
+        hasher
+            .update(b"link")
+            .update(fs::read_link(path).map_err(io)?.as_os_str().as_bytes());
     } else if meta.is_file() {
         hasher.update(b"file");
-        hasher.update_reader(fs::File::open(path).map_err(io)?).map_err(io)?;
+        hasher
+            .update_reader(fs::File::open(path).map_err(io)?)
+            .map_err(io)?;
     } else {
         hasher.update(b"other");
     }
@@ -95,7 +104,11 @@ mod tests {
         fs::create_dir(dir.path().join("sub")).unwrap();
         fs::write(dir.path().join("lock"), "1").unwrap();
         fs::write(dir.path().join("sub/a.toml"), "a").unwrap();
-        let patterns = ["lock".to_owned(), "later".to_owned(), "**/*.toml".to_owned()];
+        let patterns = [
+            "lock".to_owned(),
+            "later".to_owned(),
+            "**/*.toml".to_owned(),
+        ];
         let first = digests(dir.path(), &patterns).unwrap();
         assert_eq!(first.len(), 3);
         assert_eq!(digests(dir.path(), &patterns).unwrap(), first);
@@ -103,6 +116,9 @@ mod tests {
         assert_ne!(digests(dir.path(), &patterns).unwrap(), first);
         fs::write(dir.path().join("later"), "").unwrap();
         assert_ne!(digests(dir.path(), &patterns).unwrap()[0], first[0]);
-        assert_eq!(digests(dir.path(), &["[".to_owned()]).unwrap_err().code, "FP0413");
+        assert_eq!(
+            digests(dir.path(), &["[".to_owned()]).unwrap_err().code,
+            "FP0413"
+        );
     }
 }

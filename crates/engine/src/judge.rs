@@ -6,7 +6,6 @@
 use crate::branch::{Branch, OUT_INSIDE, name};
 use crate::codes;
 use crate::command::null;
-use crate::detail::Detail;
 use crate::engine::Engine;
 use crate::env::environment;
 use crate::files::{Scratch, make_dir};
@@ -37,9 +36,16 @@ impl Branch {
     /// was cancelled, kind `Unavailable` when a sandbox cannot be made.
     pub fn judge(&self, spec: &JudgeSpec) -> Result<Judgement> {
         let record = self.record()?;
-        if !matches!(record.state, BranchState::Sealed | BranchState::Verified { .. }) {
+        if !matches!(
+            record.state,
+            BranchState::Sealed | BranchState::Verified { .. }
+        ) {
             return Err(codes::STATE
-                .error(format!("{} is {}: only a sealed branch is judged", name(&record), record.state))
+                .error(format!(
+                    "{} is {}: only a sealed branch is judged",
+                    name(&record),
+                    record.state
+                ))
                 .hint("seal it first"));
         }
         let disks: Vec<_> = self.disks(&record)?.iter().map(over).collect();
@@ -62,8 +68,16 @@ impl Branch {
     /// When the branch is no longer sealed.
     pub fn record_verdict(&self, passed: bool, spec: &JudgeSpec) -> Result<()> {
         let at_ns = self.engine.now();
-        let words: Vec<_> = spec.argv.iter().map(|a| a.to_string_lossy().into_owned()).collect();
-        let verdict = VerifiedRecord { passed, command: words.join(" "), at_ns };
+        let words: Vec<_> = spec
+            .argv
+            .iter()
+            .map(|a| a.to_string_lossy().into_owned())
+            .collect();
+        let verdict = VerifiedRecord {
+            passed,
+            command: words.join(" "),
+            at_ns,
+        };
         self.engine
             .store()
             .transition_with(self.id, &BranchEvent::Verified { passed }, at_ns, |b| {
@@ -86,14 +100,27 @@ impl World {
             .iter()
             .enumerate()
             .map(|(index, disk)| {
-                let layers = over.and_then(|o| o.disks.get(index)).map(Vec::as_slice).unwrap_or(&[]);
+                let layers = over
+                    .and_then(|o| o.disks.get(index))
+                    .map(Vec::as_slice)
+                    .unwrap_or(&[]);
                 let mut lowers: Vec<_> = layers.iter().map(|&l| paths.layer(l)).collect();
                 lowers.push(disk.path.clone());
-                Judged { target: disk.path.clone(), lowers, copy: self.copies() }
+                Judged {
+                    target: disk.path.clone(),
+                    lowers,
+                    copy: self.copies(),
+                }
             })
             .collect();
         let root = over.map(|o| o.root.as_slice()).unwrap_or(&[]);
-        judge(&self.engine, self.engine.draw(BranchId::from_bits), &disks, root, spec)
+        judge(
+            &self.engine,
+            self.engine.draw(BranchId::from_bits),
+            &disks,
+            root,
+            spec,
+        )
     }
 }
 
@@ -112,8 +139,16 @@ pub(crate) struct Judged {
 }
 
 fn over(disk: &DiskLayers) -> Judged {
-    let lowers = if disk.copy { vec![disk.upper.clone()] } else { disk.all() };
-    Judged { target: disk.target.clone(), lowers, copy: disk.copy }
+    let lowers = if disk.copy {
+        vec![disk.upper.clone()]
+    } else {
+        disk.all()
+    };
+    Judged {
+        target: disk.target.clone(),
+        lowers,
+        copy: disk.copy,
+    }
 }
 
 /// Makes the throwaway uppers of a judge (or of a preparation, which keeps them).
@@ -181,7 +216,11 @@ fn judge(
         Some(file) => read_score(file, &scratch.path().join("out/score"))?,
         None => None,
     };
-    Ok(Judgement { exit, stdout, score_text })
+    Ok(Judgement {
+        exit,
+        stdout,
+        score_text,
+    })
 }
 
 fn with_timeout(mut limits: Limits, timeout: Option<Duration>) -> Limits {
@@ -211,8 +250,16 @@ impl Run<'_> {
         make_dir(&self.out)?;
         let identity = engine.inner.identity.clone();
         let mut spec = SandboxSpec::new(self.branch, identity, self.root_upper);
-        spec.disks = self.disks.iter().map(|d| d.mount(self.volatile, false)).collect();
-        spec.root_layers = self.root_layers.iter().map(|&l| engine.paths().layer(l)).collect();
+        spec.disks = self
+            .disks
+            .iter()
+            .map(|d| d.mount(self.volatile, false))
+            .collect();
+        spec.root_layers = self
+            .root_layers
+            .iter()
+            .map(|&l| engine.paths().layer(l))
+            .collect();
         spec.masks = engine.masks();
         spec.out_dir = Some(self.out);
         spec.verify_mounts = self.mounts.to_vec();
@@ -234,7 +281,11 @@ fn execute(
     if channel.is_some() {
         ours.push(("FORKPOINT_SCORE_FILE", format!("{OUT_INSIDE}/score").into()));
     }
-    let changes: Vec<_> = spec.env.iter().map(|(k, v)| (k.clone(), Some(v.clone()))).collect();
+    let changes: Vec<_> = spec
+        .env
+        .iter()
+        .map(|(k, v)| (k.clone(), Some(v.clone())))
+        .collect();
     let mut tail = Tail::start(spec.log.as_deref(), spec.capture_limit)?;
     let score_fd = channel
         .map(|file| file.try_clone().map(OwnedFd::from))
@@ -279,22 +330,22 @@ fn read_score(mut channel: File, file: &Path) -> Result<Option<Vec<u8>>> {
     let io = |e| codes::IO.io("cannot read the score", e);
     let mut text = Vec::new();
     channel.rewind().map_err(io)?;
-    channel.take(SCORE_LIMIT).read_to_end(&mut text).map_err(io)?;
+    channel
+        .take(SCORE_LIMIT)
+        .read_to_end(&mut text)
+        .map_err(io)?;
     if !text.is_empty() {
         return Ok(Some(text));
     }
     // The name is the judged command's to choose a type for: only a regular file is read.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let Ok(fd) = rustix::fs::open(file, flags, Mode::empty()) else { return Ok(None) };
+    let Ok(fd) = rustix::fs::open(file, flags, Mode::empty()) else {
+        return Ok(None);
+    };
     let file = File::from(fd);
     if !file.metadata().map_err(io)?.is_file() {
         return Ok(None);
     }
     file.take(SCORE_LIMIT).read_to_end(&mut text).map_err(io)?;
     Ok((!text.is_empty()).then_some(text))
-}
-
-/// The number of layers of each disk that are a preparation's.
-pub(crate) fn prepared_counts(record: &forkpoint_store::BranchRecord) -> Result<Vec<usize>> {
-    Ok(Detail::of(record)?.prepared)
 }

@@ -3,7 +3,7 @@
 
 use crate::paths::Paths;
 use forkpoint_fs::Stack;
-use forkpoint_model::{BranchId, LayerId};
+use forkpoint_model::LayerId;
 use forkpoint_sandbox::DiskMount;
 use std::path::PathBuf;
 
@@ -54,7 +54,11 @@ impl DiskLayers {
     }
 
     pub(crate) fn stack(&self) -> Stack {
-        Stack { lowers: self.lowers(), upper: self.upper.clone(), work: self.work.clone() }
+        Stack {
+            lowers: self.lowers(),
+            upper: self.upper.clone(),
+            work: self.work.clone(),
+        }
     }
 
     pub(crate) fn mount(&self, volatile: bool, read_only: bool) -> DiskMount {
@@ -72,7 +76,6 @@ impl DiskLayers {
 /// layers, topmost first).
 pub(crate) fn of_branch(
     paths: &Paths,
-    branch: BranchId,
     bottoms: &[(PathBuf, PathBuf)],
     stacks: &[Vec<LayerId>],
     copy: bool,
@@ -80,15 +83,14 @@ pub(crate) fn of_branch(
     bottoms
         .iter()
         .zip(stacks)
-        .enumerate()
-        .filter_map(|(disk, ((target, bottom), stack))| {
+        .filter_map(|((target, bottom), stack)| {
             let (upper, sealed) = stack.split_first()?;
             Some(DiskLayers {
                 target: target.clone(),
                 bottom: bottom.clone(),
                 sealed: sealed.iter().map(|&id| paths.layer(id)).collect(),
                 upper: paths.layer(*upper),
-                work: paths.work(branch, disk, *upper),
+                work: paths.work(*upper),
                 copy,
             })
         })

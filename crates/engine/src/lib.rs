@@ -46,8 +46,8 @@ pub use forkpoint_fs::delta::{Change, ChangeKind, ChangeSet, FileType};
 pub use forkpoint_model::participant::{ChangeSummary, Conflict};
 pub use forkpoint_model::state::BranchState;
 pub use forkpoint_model::{
-    BranchId, CheckpointId, Code, CommitId, Digest, Epoch, Error, ExplorationId, Generation, GroupId,
-    Kind, LayerId, ParticipantId, Result, Source, WorldId,
+    BranchId, CheckpointId, Code, CommitId, Digest, Epoch, Error, ExplorationId, Generation,
+    GroupId, Kind, LayerId, ParticipantId, Result, Source, WorldId,
 };
 pub use forkpoint_sandbox::{
     Check, CheckState, ExitKind, ExitReport, Limit, Limits, Network, Usage, is_secret_env,

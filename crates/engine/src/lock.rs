@@ -35,8 +35,12 @@ pub(crate) fn file(file: &Path, busy: impl FnOnce() -> Error) -> Result<Lock> {
 
 /// Takes the lock of a directory, across stores and users.
 pub(crate) fn directory(dir: &Path, busy: impl FnOnce() -> Error) -> Result<Lock> {
-    let fd = open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-        .map_err(|e| codes::BASE.io(format!("cannot open {}", dir.display()), e))?;
+    let fd = open(
+        dir,
+        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+    .map_err(|e| codes::BASE.io(format!("cannot open {}", dir.display()), e))?;
     take(fd, dir, codes::BASE, busy)
 }
 

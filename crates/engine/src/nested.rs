@@ -32,7 +32,8 @@ impl Branch {
         let record = self.record()?;
         let into = parent.record()?;
         check(&record, &into, &parent)?;
-        let mut report = CommitReport::new(self.engine.draw(CommitId::from_bits), record.generation);
+        let mut report =
+            CommitReport::new(self.engine.draw(CommitId::from_bits), record.generation);
         if !options.exclude.is_empty() {
             return Err(codes::STATE
                 .error("paths cannot be left out when a nested branch is committed")
@@ -77,7 +78,11 @@ impl Branch {
     /// What the topmost `count` layers of a stack change.
     fn delta_above(&self, disk: &DiskLayers, count: usize) -> Result<ChangeSet> {
         // The live upper is counted in a stack whether its directory was made or not.
-        let top = if disk.upper.is_dir() { count } else { count.saturating_sub(1) };
+        let top = if disk.upper.is_dir() {
+            count
+        } else {
+            count.saturating_sub(1)
+        };
         if top == 0 {
             return Ok(ChangeSet::default());
         }
@@ -92,8 +97,10 @@ impl Branch {
         options: &CommitOptions,
     ) -> Result<Result<Vec<BranchId>, Lost>> {
         let now = self.engine.now();
-        let fresh: Vec<LayerId> =
-            stacks.iter().map(|_| self.engine.draw(LayerId::from_bits)).collect();
+        let fresh: Vec<LayerId> = stacks
+            .iter()
+            .map(|_| self.engine.draw(LayerId::from_bits))
+            .collect();
         let store = self.engine.store();
         store.batch(Durability::Full, |store| {
             let record = store.branch(self.id)?;
@@ -105,12 +112,23 @@ impl Branch {
                 None => Vec::new(),
             };
             if let Some(winner) = siblings.iter().find(|s| s.state == BranchState::Committed) {
-                return Ok(Err(Lost::Sibling { winner: Some(winner.id) }));
+                return Ok(Err(Lost::Sibling {
+                    winner: Some(winner.id),
+                }));
             }
-            store.transition(self.id, &BranchEvent::StageBegan { force: options.force }, now)?;
+            store.transition(
+                self.id,
+                &BranchEvent::StageBegan {
+                    force: options.force,
+                },
+                now,
+            )?;
             store.transition(self.id, &BranchEvent::Decided { in_place: false }, now)?;
             let mut losers = Vec::new();
-            for sibling in siblings.iter().filter(|s| s.id != self.id && s.state.is_live()) {
+            for sibling in siblings
+                .iter()
+                .filter(|s| s.id != self.id && s.state.is_live())
+            {
                 store.transition_with(sibling.id, &BranchEvent::SiblingCommitted, now, |b| {
                     b.reason = Some("sibling_committed".into());
                 })?;
@@ -156,39 +174,63 @@ impl Branch {
 fn check(record: &BranchRecord, into: &BranchRecord, parent: &Branch) -> Result<()> {
     if Detail::of(record)?.copy {
         return Err(codes::STATE
-            .error("where branches are whole copies, a nested one cannot be committed into its parent")
+            .error(
+                "where branches are whole copies, a nested one cannot be committed into its parent",
+            )
             .hint("use a store on a file system that can hold overlays: forkpoint doctor"));
     }
     if parent.is_running()? {
         return Err(codes::STATE
-            .error(format!("{} is running: its files cannot be changed under it", name(into)))
+            .error(format!(
+                "{} is running: its files cannot be changed under it",
+                name(into)
+            ))
             .hint("stop it first"));
     }
-    if !matches!(into.state, BranchState::Open | BranchState::Sealed | BranchState::Verified { .. }) {
-        return Err(codes::STATE.error(format!("{} is {}: nothing can be committed into it", name(into), into.state)));
+    if !matches!(
+        into.state,
+        BranchState::Open | BranchState::Sealed | BranchState::Verified { .. }
+    ) {
+        return Err(codes::STATE.error(format!(
+            "{} is {}: nothing can be committed into it",
+            name(into),
+            into.state
+        )));
     }
     Ok(())
 }
 
 /// How many layers at the bottom two stacks have in common.
 fn shared_below(a: &[LayerId], b: &[LayerId]) -> usize {
-    a.iter().rev().zip(b.iter().rev()).take_while(|(a, b)| a == b).count()
+    a.iter()
+        .rev()
+        .zip(b.iter().rev())
+        .take_while(|(a, b)| a == b)
+        .count()
 }
 
 /// The paths at which two deltas meet. Directories that both only touched do not.
 fn overlap(mine: &ChangeSet, theirs: &ChangeSet, disk: usize) -> Vec<Conflict> {
     let harmless = |c: &Change| c.kind == ChangeKind::Metadata && c.file_type == FileType::Dir;
     let above = |set: &ChangeSet, path: &Path| {
-        path.ancestors().skip(1).any(|up| set.get(up).is_some_and(|c| !harmless(c)))
+        path.ancestors()
+            .skip(1)
+            .any(|up| set.get(up).is_some_and(|c| !harmless(c)))
     };
     let clash = |path: &Path| Conflict {
         participant: participant(disk),
-        item: path.as_os_str().as_encoded_bytes().escape_ascii().to_string(),
+        item: path
+            .as_os_str()
+            .as_encoded_bytes()
+            .escape_ascii()
+            .to_string(),
         why: "changed in both since the fork".into(),
     };
     let mut found = Vec::new();
     for change in &mine.changes {
-        let both = theirs.get(&change.path).is_some_and(|c| !(harmless(c) && harmless(change)));
+        let both = theirs
+            .get(&change.path)
+            .is_some_and(|c| !(harmless(c) && harmless(change)));
         if both || above(theirs, &change.path) {
             found.push(clash(&change.path));
         }

@@ -188,7 +188,10 @@ impl Default for CommitOptions {
             force: false,
             reverify: None,
             stop_others: false,
-            drift_budget: Budget { entries: 500_000, millis: 1000 },
+            drift_budget: Budget {
+                entries: 500_000,
+                millis: 1000,
+            },
         }
     }
 }

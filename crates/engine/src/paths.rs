@@ -3,6 +3,9 @@
 use forkpoint_model::{BranchId, CommitId, LayerId};
 use std::path::{Path, PathBuf};
 
+/// What follows a layer's name in the name of its work directory.
+pub(crate) const WORK: &str = ".work";
+
 /// The layout of a store directory, as `docs/architecture.md` draws it.
 #[derive(Debug, Clone)]
 pub(crate) struct Paths {
@@ -29,10 +32,10 @@ impl Paths {
     pub(crate) fn branch_lock(&self, id: BranchId) -> PathBuf {
         self.branch(id).join("lock")
     }
-    /// The work directory of a disk's live upper: on the file system of the layers, as overlayfs
-    /// demands, and never reused by another upper.
-    pub(crate) fn work(&self, id: BranchId, disk: usize, upper: LayerId) -> PathBuf {
-        self.branch(id).join(format!("work-{disk}-{upper}"))
+    /// The work directory of a live upper: beside it, since overlayfs wants both under one mount, and
+    /// a branch's layers are reached through one idmapped clone of their common parent.
+    pub(crate) fn work(&self, upper: LayerId) -> PathBuf {
+        self.store.join("layers").join(format!("{upper}{WORK}"))
     }
     pub(crate) fn root_upper(&self, id: BranchId) -> PathBuf {
         self.branch(id).join("root")

@@ -85,7 +85,9 @@ impl World {
 
     fn cached(&self, key: Digest) -> Result<Option<Prepared>> {
         let store = self.engine.store();
-        let Some(found) = store.prepare(key, self.base())? else { return Ok(None) };
+        let Some(found) = store.prepare(key, self.base())? else {
+            return Ok(None);
+        };
         let pins: Vec<Pin> = match serde_json::from_slice(&found.pinned) {
             Ok(pins) => pins,
             // Written by another version: as good as none.
@@ -102,9 +104,17 @@ impl World {
         }
         store.touch_prepare(key, self.base(), self.engine.now())?;
         drop(store);
-        let layers = PreparedLayers { disks: found.disk_layers, root: found.root_layers };
+        let layers = PreparedLayers {
+            disks: found.disk_layers,
+            root: found.root_layers,
+        };
         let changes = summarise(&self.prepared_changes(&layers)?);
-        Ok(Some(Prepared { layers, cached: true, exit: None, changes }))
+        Ok(Some(Prepared {
+            layers,
+            cached: true,
+            exit: None,
+            changes,
+        }))
     }
 
     /// What a preparation's layers change, disk by disk.
@@ -129,7 +139,11 @@ impl World {
         let judged: Vec<_> = self
             .disks()
             .iter()
-            .map(|d| Judged { target: d.path.clone(), lowers: vec![d.path.clone()], copy: self.copies() })
+            .map(|d| Judged {
+                target: d.path.clone(),
+                lowers: vec![d.path.clone()],
+                copy: self.copies(),
+            })
             .collect();
         let disks = throwaway(engine, scratch.path(), &judged)?;
         let root_upper = scratch.path().join("root");
@@ -147,9 +161,15 @@ impl World {
         };
         let exit = self.run_command(run, options)?;
         if exit.status != ExitKind::Code(0) {
-            let log = options.log.as_ref().map_or(String::new(), |l| format!(" (log: {})", l.display()));
+            let log = options
+                .log
+                .as_ref()
+                .map_or(String::new(), |l| format!(" (log: {})", l.display()));
             return Err(codes::PREPARE
-                .error(format!("the preparation ended with {}{log}", words(&exit.status)))
+                .error(format!(
+                    "the preparation ended with {}{log}",
+                    words(&exit.status)
+                ))
                 .hint("look at its log; no attempt was started"));
         }
         let changes = disks
@@ -163,18 +183,31 @@ impl World {
         let mut adopt = |from: PathBuf, kind| {
             let id = engine.draw(LayerId::from_bits);
             engine.rename(&from, &engine.paths().layer(id))?;
-            rows.push(LayerRecord { id, kind, bytes: 0, entries: 0, merged: 1, created_ns: now });
+            rows.push(LayerRecord {
+                id,
+                kind,
+                bytes: 0,
+                entries: 0,
+                merged: 1,
+                created_ns: now,
+            });
             Ok::<_, forkpoint_model::Error>(id)
         };
         for disk in &disks {
-            layers.disks.push(vec![adopt(disk.upper.clone(), LayerKind::Prepare)?]);
+            layers
+                .disks
+                .push(vec![adopt(disk.upper.clone(), LayerKind::Prepare)?]);
         }
         layers.root.push(adopt(root_upper, LayerKind::PrepareRoot)?);
         engine.store().batch(Durability::Normal, |store| {
             rows.iter().try_for_each(|row| store.insert_layer(row))
         })?;
-        let result =
-            Prepared { layers, cached: false, exit: Some(exit), changes: summarise(&changes) };
+        let result = Prepared {
+            layers,
+            cached: false,
+            exit: Some(exit),
+            changes: summarise(&changes),
+        };
         Ok(Ran { result, pins })
     }
 
@@ -182,8 +215,11 @@ impl World {
         let engine = &self.engine;
         let sandbox = run.start(engine)?;
         let mut tail = Tail::start(options.log.as_deref(), 0)?;
-        let changes: Vec<(OsString, Option<OsString>)> =
-            options.env.iter().map(|(k, v)| (k.clone(), Some(v.clone()))).collect();
+        let changes: Vec<(OsString, Option<OsString>)> = options
+            .env
+            .iter()
+            .map(|(k, v)| (k.clone(), Some(v.clone())))
+            .collect();
         let running = sandbox.exec(ExecRequest {
             argv: options.argv.clone(),
             env: crate::env::environment(&engine.inner.options.env, &[], &changes),
@@ -214,7 +250,9 @@ impl World {
         let mut pins = Vec::new();
         for (index, set) in changes.iter().enumerate() {
             for change in &set.changes {
-                if change.subtree || change.old_type == Some(FileType::Dir) && change.file_type != FileType::Dir {
+                if change.subtree
+                    || change.old_type == Some(FileType::Dir) && change.file_type != FileType::Dir
+                {
                     return Ok(None);
                 }
                 pins.push(Pin {
@@ -229,7 +267,14 @@ impl World {
 
     fn remember(&self, key: Digest, ran: &Ran) -> Result<()> {
         let Some(pins) = &ran.pins else { return Ok(()) };
-        for id in ran.result.layers.disks.iter().flatten().chain(&ran.result.layers.root) {
+        for id in ran
+            .result
+            .layers
+            .disks
+            .iter()
+            .flatten()
+            .chain(&ran.result.layers.root)
+        {
             self.engine.sync(&self.engine.paths().layer(*id))?;
         }
         let pinned = serde_json::to_vec(pins)
@@ -260,16 +305,26 @@ fn fingerprint(path: &Path) -> Result<Option<Fingerprint>> {
             size: if meta.is_dir() { 0 } else { meta.size() },
             ctime: (!meta.is_dir()).then(|| (meta.ctime(), meta.ctime_nsec())),
         })),
-        Err(e) if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => Ok(None),
+        Err(e)
+            if matches!(
+                e.kind(),
+                std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory
+            ) =>
+        {
+            Ok(None)
+        }
         Err(e) => Err(codes::BASE.io(format!("cannot look at {}", path.display()), e)),
     }
 }
 
 fn summarise(changes: &[ChangeSet]) -> ChangeSummary {
-    changes.iter().map(crate::disk::summary).fold(ChangeSummary::default(), |a, b| ChangeSummary {
-        items: a.items + b.items,
-        bytes: a.bytes + b.bytes,
-    })
+    changes
+        .iter()
+        .map(crate::disk::summary)
+        .fold(ChangeSummary::default(), |a, b| ChangeSummary {
+            items: a.items + b.items,
+            bytes: a.bytes + b.bytes,
+        })
 }
 
 /// How a command ended, in words.

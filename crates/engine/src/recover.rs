@@ -24,19 +24,27 @@ pub(crate) fn run(engine: &Engine) -> Result<Vec<String>> {
         return Ok(said);
     }
     let guard = engine.paths().store().join("recover.lock");
-    let Ok(_lock) = lock::file(&guard, || codes::BUSY.error("another process is recovering")) else {
+    let Ok(_lock) = lock::file(&guard, || {
+        codes::BUSY.error("another process is recovering")
+    }) else {
         // Whoever holds it mends everything; what is locked below stays locked for us too.
         return Ok(said);
     };
-    for exploration in engine.store().explorations(true)? {
+    let explorations = engine.store().explorations(true)?;
+    for exploration in explorations {
         end_orphan(engine, &exploration, &mut said)?;
     }
     forget_dead_processes(engine, &mut said)?;
-    for commit in engine.store().in_doubt()? {
+    let in_doubt = engine.store().in_doubt()?;
+    for commit in in_doubt {
         resume_commit(engine, &commit, &mut said)?;
     }
-    for branch in engine.store().unfinished()? {
-        if matches!(branch.state, BranchState::Aborting | BranchState::Invalidated) {
+    let unfinished = engine.store().unfinished()?;
+    for branch in unfinished {
+        if matches!(
+            branch.state,
+            BranchState::Aborting | BranchState::Invalidated
+        ) {
             finish_rollback(&Branch::new(engine.clone(), branch.id), &mut said)?;
         }
     }
@@ -62,7 +70,8 @@ fn end_orphan(engine: &Engine, x: &ExplorationRecord, said: &mut Vec<String>) ->
         return Ok(());
     }
     let mut count = 0;
-    for record in engine.store().exploration_branches(x.id)? {
+    let attempts = engine.store().exploration_branches(x.id)?;
+    for record in attempts {
         let branch = Branch::new(engine.clone(), record.id);
         let Ok(lock) = branch.lock() else { continue };
         kill_recorded(engine, &record)?;
@@ -74,10 +83,12 @@ fn end_orphan(engine: &Engine, x: &ExplorationRecord, said: &mut Vec<String>) ->
             continue;
         }
         let now = engine.now();
-        engine.store().transition_with(record.id, &BranchEvent::AbortRequested, now, |b| {
-            b.retained = true;
-            b.reason.get_or_insert("interrupted".into());
-        })?;
+        engine
+            .store()
+            .transition_with(record.id, &BranchEvent::AbortRequested, now, |b| {
+                b.retained = true;
+                b.reason.get_or_insert("interrupted".into());
+            })?;
         branch.drain(&lock)?;
         count += 1;
     }
@@ -85,13 +96,19 @@ fn end_orphan(engine: &Engine, x: &ExplorationRecord, said: &mut Vec<String>) ->
     ended.state = ExplorationState::Crashed;
     ended.ended_ns = Some(engine.now());
     engine.store().put_exploration(&ended)?;
-    said.push(format!("exploration {} had lost its supervisor: {count} attempts rolled back", x.id));
+    said.push(format!(
+        "exploration {} had lost its supervisor: {count} attempts rolled back",
+        x.id
+    ));
     Ok(())
 }
 
 fn forget_dead_processes(engine: &Engine, said: &mut Vec<String>) -> Result<()> {
-    for record in engine.store().running()? {
-        let Some(process) = &record.process else { continue };
+    let running = engine.store().running()?;
+    for record in running {
+        let Some(process) = &record.process else {
+            continue;
+        };
         if is_alive(&identity(process))? {
             continue;
         }
@@ -99,9 +116,14 @@ fn forget_dead_processes(engine: &Engine, said: &mut Vec<String>) -> Result<()> 
         let Ok(_lock) = branch.lock() else { continue };
         // Read again under the lock: a new one may have been started meanwhile.
         if branch.record()?.process.as_ref() == Some(process) {
-            engine.store().modify_branch(record.id, |b| b.process = None)?;
+            engine
+                .store()
+                .modify_branch(record.id, |b| b.process = None)?;
             if process.boot_id != crate::engine::process_identity()?.boot_id {
-                said.push(format!("{} was running when this machine went down", name(&record)));
+                said.push(format!(
+                    "{} was running when this machine went down",
+                    name(&record)
+                ));
             }
         }
     }
@@ -142,17 +164,31 @@ fn resume_commit(engine: &Engine, commit: &CommitRecord, said: &mut Vec<String>)
         Ok(Outcome::Committed { generation }) => {
             drop(driver);
             engine.settle_descendants(commit.branch, &world, generation)?;
-            if let Ok(record) = engine.store().branch(commit.branch) {
+            let record = engine.store().branch(commit.branch);
+            if let Ok(record) = record {
                 engine.release_layers(&record)?;
             }
-            format!("commit {} into {} was finished", commit.id, world.base().display())
+            format!(
+                "commit {} into {} was finished",
+                commit.id,
+                world.base().display()
+            )
         }
         Ok(Outcome::ApplyBlocked { items }) => {
-            let first = items.first().map_or(String::new(), |c| format!("{}: {}", c.item, c.why));
-            format!("commit {} into {} is blocked: {first}", commit.id, world.base().display())
+            let first = items
+                .first()
+                .map_or(String::new(), |c| format!("{}: {}", c.item, c.why));
+            format!(
+                "commit {} into {} is blocked: {first}",
+                commit.id,
+                world.base().display()
+            )
         }
         Ok(Outcome::DrivenBack) => format!("commit {} was taken back", commit.id),
-        Ok(_) => format!("commit {} had not been decided and was discarded", commit.id),
+        Ok(_) => format!(
+            "commit {} had not been decided and was discarded",
+            commit.id
+        ),
         Err(error) => format!("commit {} could not be recovered: {error}", commit.id),
     };
     said.push(line);
@@ -160,15 +196,22 @@ fn resume_commit(engine: &Engine, commit: &CommitRecord, said: &mut Vec<String>)
 }
 
 fn finish_rollback(branch: &Branch, said: &mut Vec<String>) -> Result<()> {
-    let Ok(lock) = branch.lock() else { return Ok(()) };
+    let Ok(lock) = branch.lock() else {
+        return Ok(());
+    };
     let record = branch.record()?;
     kill_recorded(&branch.engine, &record)?;
     if record.state == BranchState::Invalidated {
         let now = branch.engine.now();
         // Without its supervisor nobody says otherwise: what the attempt did is kept to be looked at.
-        branch.engine.store().transition_with(branch.id, &BranchEvent::AbortRequested, now, |b| {
-            b.retained = b.exploration.is_some();
-        })?;
+        branch.engine.store().transition_with(
+            branch.id,
+            &BranchEvent::AbortRequested,
+            now,
+            |b| {
+                b.retained = b.exploration.is_some();
+            },
+        )?;
     }
     if branch.record()?.state == BranchState::Aborting {
         branch.drain(&lock)?;

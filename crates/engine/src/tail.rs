@@ -22,7 +22,9 @@ struct Log {
 
 impl Log {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
-        let Some(file) = &mut self.file else { return Ok(()) };
+        let Some(file) = &mut self.file else {
+            return Ok(());
+        };
         let room = usize::try_from(LOG_LIMIT - self.written).unwrap_or(usize::MAX);
         let part = &bytes[..bytes.len().min(room)];
         file.write_all(part)?;
@@ -46,24 +48,37 @@ impl Tail {
     pub(crate) fn start(log: Option<&Path>, keep: usize) -> Result<Self> {
         let file = log
             .map(|path| {
-                OpenOptions::new().append(true).create(true).mode(0o600).open(path)
+                OpenOptions::new()
+                    .append(true)
+                    .create(true)
+                    .mode(0o600)
+                    .open(path)
                     .map_err(|e| codes::IO.io(format!("cannot open {}", path.display()), e))
             })
             .transpose()?;
         let log = Arc::new(Mutex::new(Log { file, written: 0 }));
-        let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|e| codes::IO.io("cannot make a pipe", e));
+        let pipe =
+            || pipe_with(PipeFlags::CLOEXEC).map_err(|e| codes::IO.io("cannot make a pipe", e));
         let (out, stdout) = pipe()?;
         let (err, stderr) = pipe()?;
         let readers = vec![reader(out, log.clone(), keep), reader(err, log, 0)];
-        Ok(Self { stdout: Some(stdout), stderr: Some(stderr), readers })
+        Ok(Self {
+            stdout: Some(stdout),
+            stderr: Some(stderr),
+            readers,
+        })
     }
 
     pub(crate) fn take_stdout(&mut self) -> Result<OwnedFd> {
-        self.stdout.take().ok_or_else(|| codes::INTERNAL.error("a stream was taken twice"))
+        self.stdout
+            .take()
+            .ok_or_else(|| codes::INTERNAL.error("a stream was taken twice"))
     }
 
     pub(crate) fn take_stderr(&mut self) -> Result<OwnedFd> {
-        self.stderr.take().ok_or_else(|| codes::INTERNAL.error("a stream was taken twice"))
+        self.stderr
+            .take()
+            .ok_or_else(|| codes::INTERNAL.error("a stream was taken twice"))
     }
 
     /// The end of standard output, once nobody holds it open any more.

@@ -34,20 +34,36 @@ impl Branch {
         let record = self.record()?;
         if record.state != forkpoint_model::state::BranchState::Open || self.is_running()? {
             return Err(codes::STATE
-                .error(format!("{} is {} or running: it has no view of its own", name(&record), record.state))
+                .error(format!(
+                    "{} is {} or running: it has no view of its own",
+                    name(&record),
+                    record.state
+                ))
                 .hint("stop it first, or fork it"));
         }
         let disks = self.disks(&record)?;
-        let disk = disks.first().ok_or_else(|| codes::INTERNAL.error("a branch without a disk"))?;
+        let disk = disks
+            .first()
+            .ok_or_else(|| codes::INTERNAL.error("a branch without a disk"))?;
         self.engine.make_upper(disk)?;
         let volatile = !record.durable;
         let dir = if disk.copy {
-            rustix::fs::open(&disk.upper, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-                .map_err(|e| codes::IO.io("cannot open the branch's tree", e))?
+            rustix::fs::open(
+                &disk.upper,
+                OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+                Mode::empty(),
+            )
+            .map_err(|e| codes::IO.io("cannot open the branch's tree", e))?
         } else if self.engine.rootless() {
             self.engine.worker()?.mount_view(&disk.stack(), volatile)?
         } else {
-            forkpoint_fs::view::mount(&disk.stack(), &MountOptions { volatile, userxattr: false })?
+            forkpoint_fs::view::mount(
+                &disk.stack(),
+                &MountOptions {
+                    volatile,
+                    userxattr: false,
+                },
+            )?
         };
         Ok(View { dir, _lock: lock })
     }

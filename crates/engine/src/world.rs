@@ -48,7 +48,11 @@ impl Engine {
             if !below.is_empty() {
                 let list: Vec<_> = below.iter().map(|p| p.display().to_string()).collect();
                 return Err(codes::MOUNTS_BELOW
-                    .error(format!("{} has mounts below it: {}", dir.display(), list.join(", ")))
+                    .error(format!(
+                        "{} has mounts below it: {}",
+                        dir.display(),
+                        list.join(", ")
+                    ))
                     .hint("unmount them, or choose a base that does not contain them"));
             }
             if let Some(why) = self.why_no_overlay(dir)? {
@@ -60,7 +64,12 @@ impl Engine {
             }
         }
         let record = self.world_record(dirs)?;
-        Ok(World { copy, snapshot: options.snapshot, notes, ..self.handle(record) })
+        Ok(World {
+            copy,
+            snapshot: options.snapshot,
+            notes,
+            ..self.handle(record)
+        })
     }
 
     /// The world of a directory, if there is one.
@@ -68,7 +77,9 @@ impl Engine {
     /// # Errors
     /// When the store cannot be read.
     pub fn find_world(&self, base: &Path) -> Result<Option<World>> {
-        let Ok(base) = std::fs::canonicalize(base) else { return Ok(None) };
+        let Ok(base) = std::fs::canonicalize(base) else {
+            return Ok(None);
+        };
         let found = self.store().find_world(&base, DiskKind::InPlace)?;
         Ok(found.map(|record| self.handle(record)))
     }
@@ -200,7 +211,11 @@ impl World {
                 stack.push(self.take_snapshot(&disk.path)?);
             }
         }
-        let root = options.over.as_ref().map(|o| o.root.clone()).unwrap_or_default();
+        let root = options
+            .over
+            .as_ref()
+            .map(|o| o.root.clone())
+            .unwrap_or_default();
         let base = Template {
             world: self.record.id,
             parent: Source::Head(generation),
@@ -212,7 +227,10 @@ impl World {
         };
         let branches = insert(engine, options, &base)?;
         if self.copy {
-            return Ok(branches.into_iter().map(|b| b.and_then(|b| b.copy_base())).collect());
+            return Ok(branches
+                .into_iter()
+                .map(|b| b.and_then(|b| b.copy_base()))
+                .collect());
         }
         Ok(branches)
     }
@@ -230,8 +248,13 @@ impl World {
                 found.push(None);
                 continue;
             };
-            let mut cache = self.baselines.lock().unwrap_or_else(PoisonError::into_inner);
-            let known = cache.iter().find(|(path, then, _)| *path == disk.path && *then == seen);
+            let mut cache = self
+                .baselines
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            let known = cache
+                .iter()
+                .find(|(path, then, _)| *path == disk.path && *then == seen);
             let baseline = match known {
                 Some((_, _, baseline)) => baseline.clone(),
                 None => Baseline::take(&disk.path)?,
@@ -248,7 +271,9 @@ impl World {
 
     fn take_snapshot(&self, dir: &Path) -> Result<LayerId> {
         let id = self.engine.draw(LayerId::from_bits);
-        let report = self.engine.copy_tree(dir, &self.engine.paths().layer(id), false)?;
+        let report = self
+            .engine
+            .copy_tree(dir, &self.engine.paths().layer(id), false)?;
         self.engine.store().insert_layer(&LayerRecord {
             id,
             kind: LayerKind::Snapshot,
@@ -327,5 +352,8 @@ pub(crate) fn insert(
         records.push(record);
     }
     engine.store().insert_branches(&records)?;
-    Ok(records.into_iter().map(|record| Ok(Branch::new(engine.clone(), record.id))).collect())
+    Ok(records
+        .into_iter()
+        .map(|record| Ok(Branch::new(engine.clone(), record.id)))
+        .collect())
 }

@@ -8,17 +8,27 @@ use std::process::Command;
 
 fn git(dir: &std::path::Path, args: &[&str]) -> String {
     let output = Command::new("git")
-        .args(["-c", "user.name=T", "-c", "user.email=t@example.invalid", "-c", "init.defaultBranch=main"])
+        .args([
+            "-c",
+            "user.name=T",
+            "-c",
+            "user.email=t@example.invalid",
+            "-c",
+            "init.defaultBranch=main",
+        ])
         .args(args)
         .current_dir(dir)
         .output()
         .expect("git");
-    assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "git {args:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-const COMMIT: &str =
-    "git -c user.name=T -c user.email=t@example.invalid commit -qam inside";
+const COMMIT: &str = "git -c user.name=T -c user.email=t@example.invalid commit -qam inside";
 
 #[test]
 fn a_commit_made_inside_a_linked_worktree_stays_in_the_branch_until_it_is_committed() {
@@ -31,14 +41,31 @@ fn a_commit_made_inside_a_linked_worktree_stays_in_the_branch_until_it_is_commit
     git(&main, &["commit", "-qm", "first"]);
     std::fs::remove_dir(place.base()).unwrap();
     let base = place.dir().join("base");
-    git(&main, &["worktree", "add", "-q", "-b", "side", base.to_str().unwrap()]);
+    git(
+        &main,
+        &[
+            "worktree",
+            "add",
+            "-q",
+            "-b",
+            "side",
+            base.to_str().unwrap(),
+        ],
+    );
     let before = git(&base, &["rev-parse", "HEAD"]);
 
     let branch = place.fork();
-    ok(&branch, &format!("echo 2 > f && {COMMIT} && git log --format=%s"));
+    ok(
+        &branch,
+        &format!("echo 2 > f && {COMMIT} && git log --format=%s"),
+    );
     assert_eq!(git(&base, &["rev-parse", "HEAD"]), before);
     let report = branch.commit(&CommitOptions::default()).unwrap();
-    assert!(matches!(report.outcome, CommitOutcome::Committed), "{:?}", report.outcome);
+    assert!(
+        matches!(report.outcome, CommitOutcome::Committed),
+        "{:?}",
+        report.outcome
+    );
     assert_eq!(git(&base, &["log", "--format=%s"]), "inside\nfirst\n");
     assert_eq!(git(&base, &["status", "--porcelain"]), "");
 }
@@ -48,9 +75,16 @@ fn hooks_and_configuration_are_withheld_and_listed() {
     let place = Place::new();
     git(&place.base(), &["init", "-q"]);
     let branch = place.fork();
-    ok(&branch, "echo x > f; printf '#!/bin/sh\\n' > .git/hooks/post-checkout; git config core.pager evil");
+    ok(
+        &branch,
+        "echo x > f; printf '#!/bin/sh\\n' > .git/hooks/post-checkout; git config core.pager evil",
+    );
     let report = branch.commit(&CommitOptions::default()).unwrap();
-    assert!(matches!(report.outcome, CommitOutcome::Committed), "{:?}", report.outcome);
+    assert!(
+        matches!(report.outcome, CommitOutcome::Committed),
+        "{:?}",
+        report.outcome
+    );
     assert_eq!(report.withheld.len(), 2, "{:?}", report.withheld);
     assert!(!place.file(".git/hooks/post-checkout").exists());
     assert!(!place.read(".git/config").contains("evil"));
@@ -73,6 +107,10 @@ fn a_status_on_both_sides_is_no_conflict() {
     let index = std::fs::read(place.file(".git/index")).unwrap();
     std::fs::write(place.file(".git/index"), &index).unwrap();
     let report = branch.commit(&CommitOptions::default()).unwrap();
-    assert!(matches!(report.outcome, CommitOutcome::Committed), "{:?}", report.outcome);
+    assert!(
+        matches!(report.outcome, CommitOutcome::Committed),
+        "{:?}",
+        report.outcome
+    );
     assert_eq!(place.read("f"), "2\n");
 }

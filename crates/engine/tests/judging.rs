@@ -40,10 +40,20 @@ fn law_06_a_judge_sees_the_sealed_attempt_and_what_it_writes_is_thrown_away() {
     let place = Place::new();
     place.write("f", "base");
     let branch = place.fork();
-    ok(&branch, "echo -n attempt > f; echo -n x > /etc/forkpoint-test || true");
-    assert!(branch.judge(&spec("true")).is_err(), "an open branch was judged");
+    ok(
+        &branch,
+        "echo -n attempt > f; echo -n x > /etc/forkpoint-test || true",
+    );
+    assert!(
+        branch.judge(&spec("true")).is_err(),
+        "an open branch was judged"
+    );
     branch.seal(&SealOptions::default()).unwrap();
-    let judged = branch.judge(&spec("cat f; echo -n judge > f; test ! -e /etc/forkpoint-test")).unwrap();
+    let judged = branch
+        .judge(&spec(
+            "cat f; echo -n judge > f; test ! -e /etc/forkpoint-test",
+        ))
+        .unwrap();
     assert!(judged.passed(), "{:?}", judged.exit);
     assert_eq!(judged.stdout, b"attempt");
     let again = branch.judge(&spec("cat f")).unwrap();
@@ -57,16 +67,28 @@ fn law_06_protected_paths_are_what_the_base_has() {
     place.write("tests/t.sh", "exit 1");
     place.write("code", "old");
     let branch = place.fork();
-    ok(&branch, "echo 'exit 0' > tests/t.sh; echo > tests/new.sh; echo -n fixed > code");
+    ok(
+        &branch,
+        "echo 'exit 0' > tests/t.sh; echo > tests/new.sh; echo -n fixed > code",
+    );
     let protect = vec!["tests/**".to_owned()];
     let report = branch.seal(&SealOptions { protect }).unwrap();
     assert_eq!(report.restored.len(), 2, "{:?}", report.restored);
-    let judged = branch.judge(&spec("cat tests/t.sh code; test ! -e tests/new.sh")).unwrap();
+    let judged = branch
+        .judge(&spec("cat tests/t.sh code; test ! -e tests/new.sh"))
+        .unwrap();
     assert!(judged.passed());
     assert_eq!(judged.stdout, b"exit 1fixed");
     let report = branch.commit(&CommitOptions::default()).unwrap();
-    assert!(matches!(report.outcome, CommitOutcome::Committed), "{:?}", report.outcome);
-    assert_eq!((report.changed.items, place.read("tests/t.sh")), (1, "exit 1".to_owned()));
+    assert!(
+        matches!(report.outcome, CommitOutcome::Committed),
+        "{:?}",
+        report.outcome
+    );
+    assert_eq!(
+        (report.changed.items, place.read("tests/t.sh")),
+        (1, "exit 1".to_owned())
+    );
 }
 
 #[test]
@@ -122,20 +144,41 @@ fn a_preparation_lies_under_every_attempt_and_is_committed_with_the_winner() {
     let place = Place::new();
     place.write("src", "1");
     let world = place.world();
-    let prepared =
-        world.prepare(&preparation("echo -n built > out; echo -n p > /tmp/../var/tmp/p", &[])).unwrap();
+    let prepared = world
+        .prepare(&preparation(
+            "echo -n built > out; echo -n p > /tmp/../var/tmp/p",
+            &[],
+        ))
+        .unwrap();
     assert_eq!(prepared.changes.items, 1);
-    let options = ForkOptions { count: 2, over: Some(prepared.layers.clone()), ..ForkOptions::default() };
-    let forks: Vec<_> = world.fork(&options).unwrap().into_iter().map(Result::unwrap).collect();
+    let options = ForkOptions {
+        count: 2,
+        over: Some(prepared.layers.clone()),
+        ..ForkOptions::default()
+    };
+    let forks: Vec<_> = world
+        .fork(&options)
+        .unwrap()
+        .into_iter()
+        .map(Result::unwrap)
+        .collect();
     assert_eq!(ok(&forks[0], "cat out /var/tmp/p"), "builtp");
     ok(&forks[0], "echo -n 2 > src");
     assert_eq!(ok(&forks[1], "cat out src"), "built1");
     let deltas = forks[0].deltas().unwrap();
-    assert_eq!((deltas.attempt.changes.len(), deltas.prepared.changes.len()), (1, 1));
-    let baseline = world.judge(Some(&prepared.layers), &spec("cat out src")).unwrap();
+    assert_eq!(
+        (deltas.attempt.changes.len(), deltas.prepared.changes.len()),
+        (1, 1)
+    );
+    let baseline = world
+        .judge(Some(&prepared.layers), &spec("cat out src"))
+        .unwrap();
     assert_eq!(baseline.stdout, b"built1");
     forks[0].commit(&CommitOptions::default()).unwrap();
-    assert_eq!((place.read("src"), place.read("out")), ("2".into(), "built".into()));
+    assert_eq!(
+        (place.read("src"), place.read("out")),
+        ("2".into(), "built".into())
+    );
 }
 
 #[test]
@@ -155,10 +198,19 @@ fn a_preparation_is_used_again_only_while_all_it_saw_is_unchanged() {
     place.write("config", "edited\n");
     let third = world.prepare(&options).unwrap();
     assert!(!third.cached);
-    let fork = ForkOptions { over: Some(third.layers), ..ForkOptions::default() };
+    let fork = ForkOptions {
+        over: Some(third.layers),
+        ..ForkOptions::default()
+    };
     let fork = world.fork(&fork).unwrap().pop().unwrap().unwrap();
     assert_eq!(ok(&fork, "cat config"), "edited\nmore\n");
-    assert_eq!(world.prepare(&preparation("exit 4", &["lock"])).unwrap_err().code, "FP0413");
+    assert_eq!(
+        world
+            .prepare(&preparation("exit 4", &["lock"]))
+            .unwrap_err()
+            .code,
+        "FP0413"
+    );
 }
 
 #[test]
@@ -175,11 +227,22 @@ fn law_01_drift_elsewhere_in_the_base_voids_the_verification() {
         place.write("b", edit);
         // Without anything to verify it again, it is refused.
         let report = branch.commit(&CommitOptions::default()).unwrap();
-        assert!(matches!(report.outcome, CommitOutcome::Drift(_)), "{:?}", report.outcome);
-        let options =
-            CommitOptions { reverify: Some(verify.clone()), ..CommitOptions::default() };
+        assert!(
+            matches!(report.outcome, CommitOutcome::Drift(_)),
+            "{:?}",
+            report.outcome
+        );
+        let options = CommitOptions {
+            reverify: Some(verify.clone()),
+            ..CommitOptions::default()
+        };
         let report = branch.commit(&options).unwrap();
-        assert_eq!(matches!(report.outcome, CommitOutcome::Committed), committed, "{:?}", report.outcome);
+        assert_eq!(
+            matches!(report.outcome, CommitOutcome::Committed),
+            committed,
+            "{:?}",
+            report.outcome
+        );
         assert_eq!(place.read("a") == edit, committed);
     }
 }

@@ -14,12 +14,19 @@ fn a_branch_is_isolated_and_its_commit_lands_whole() {
     place.write("a.txt", "old");
     place.write("sub/b.txt", "b");
     let branch = place.fork();
-    ok(&branch, "echo -n new > a.txt; rm sub/b.txt; mkdir d; echo -n c > d/c.txt");
+    ok(
+        &branch,
+        "echo -n new > a.txt; rm sub/b.txt; mkdir d; echo -n c > d/c.txt",
+    );
     assert_eq!(place.read("a.txt"), "old");
     assert!(!place.file("d").exists());
 
     let report = branch.commit(&CommitOptions::default()).unwrap();
-    assert!(matches!(report.outcome, CommitOutcome::Committed), "{:?}", report.outcome);
+    assert!(
+        matches!(report.outcome, CommitOutcome::Committed),
+        "{:?}",
+        report.outcome
+    );
     assert_eq!(report.generation.0, 1);
     assert_eq!(place.read("a.txt"), "new");
     assert_eq!(place.read("d/c.txt"), "c");
@@ -40,11 +47,17 @@ fn a_diff_names_what_changed_and_nothing_else() {
         place.write(name, name);
     }
     let branch = place.fork();
-    ok(&branch, "cat keep; echo more >> edit; rm gone; echo x > new");
+    ok(
+        &branch,
+        "cat keep; echo more >> edit; rm gone; echo x > new",
+    );
     branch.seal(&SealOptions::default()).unwrap();
     let diff = branch.diff().unwrap();
-    let seen: Vec<_> =
-        diff.changes.iter().map(|c| (c.path.to_str().unwrap().to_owned(), c.kind)).collect();
+    let seen: Vec<_> = diff
+        .changes
+        .iter()
+        .map(|c| (c.path.to_str().unwrap().to_owned(), c.kind))
+        .collect();
     let expected = [
         ("edit".to_owned(), ChangeKind::Modified),
         ("gone".to_owned(), ChangeKind::Removed),
@@ -64,8 +77,18 @@ fn an_aborted_branch_leaves_nothing() {
     assert_eq!(report.state, BranchState::RolledBack);
     assert!(!branch.is_running().unwrap());
     assert_eq!(place.read("a"), "1");
-    assert_eq!(fs::read_dir(place.dir().join("store/layers")).unwrap().count(), 0);
-    assert_eq!(fs::read_dir(place.dir().join("store/branches")).unwrap().count(), 0);
+    assert_eq!(
+        fs::read_dir(place.dir().join("store/layers"))
+            .unwrap()
+            .count(),
+        0
+    );
+    assert_eq!(
+        fs::read_dir(place.dir().join("store/branches"))
+            .unwrap()
+            .count(),
+        0
+    );
     assert!(branch.abort(&AbortOptions::default()).is_err());
 }
 
@@ -84,11 +107,18 @@ fn siblings_do_not_see_each_other_and_one_commit_ends_the_rest() {
     place.write("f", "0");
     let forks = place.forks(3);
     for (index, fork) in forks.iter().enumerate() {
-        ok(fork, &format!("echo -n {index} > mine; ls mine; sleep 1000 >/dev/null 2>&1 &"));
+        ok(
+            fork,
+            &format!("echo -n {index} > mine; ls mine; sleep 1000 >/dev/null 2>&1 &"),
+        );
     }
     assert_eq!(ok(&forks[0], "cat mine"), "0");
     let report = forks[1].commit(&CommitOptions::default()).unwrap();
-    assert!(matches!(report.outcome, CommitOutcome::Committed), "{:?}", report.outcome);
+    assert!(
+        matches!(report.outcome, CommitOutcome::Committed),
+        "{:?}",
+        report.outcome
+    );
     assert_eq!(report.losers.len(), 2);
     assert_eq!(place.read("mine"), "1");
     for loser in [&forks[0], &forks[2]] {
@@ -115,7 +145,11 @@ fn an_independent_branch_becomes_stale_and_can_be_rebased() {
     assert_eq!(refused.kind, forkpoint_engine::Kind::Conflict, "{refused}");
     assert!(second.rebase().unwrap().conflicts.is_empty());
     let report = second.commit(&CommitOptions::default()).unwrap();
-    assert!(matches!(report.outcome, CommitOutcome::Committed), "{:?}", report.outcome);
+    assert!(
+        matches!(report.outcome, CommitOutcome::Committed),
+        "{:?}",
+        report.outcome
+    );
     let conflicts = third.rebase().unwrap().conflicts;
     assert_eq!(conflicts.len(), 1, "{conflicts:?}");
     assert_eq!(conflicts[0].item, "a");
@@ -149,10 +183,17 @@ fn nested_forks_commit_into_their_parents() {
     ok(&inner, "echo -n inner > a; rm o");
     ok(&outer, "echo -n p > p");
     let report = inner.commit(&CommitOptions::default()).unwrap();
-    assert!(matches!(report.outcome, CommitOutcome::Committed), "{:?}", report.outcome);
+    assert!(
+        matches!(report.outcome, CommitOutcome::Committed),
+        "{:?}",
+        report.outcome
+    );
     assert_eq!(ok(&outer, "cat a p; test ! -e o"), "innerp");
     outer.commit(&CommitOptions::default()).unwrap();
-    assert_eq!((place.read("a"), place.read("p")), ("inner".into(), "p".into()));
+    assert_eq!(
+        (place.read("a"), place.read("p")),
+        ("inner".into(), "p".into())
+    );
     assert!(!place.file("o").exists());
 }
 
@@ -162,7 +203,12 @@ fn a_running_branch_is_frozen_and_cloned_when_it_is_forked() {
     let branch = place.fork();
     ok(&branch, "echo -n 1 > f; sleep 1000 >/dev/null 2>&1 &");
     assert!(branch.is_running().unwrap());
-    let child = branch.fork(&ForkOptions::default()).unwrap().pop().unwrap().unwrap();
+    let child = branch
+        .fork(&ForkOptions::default())
+        .unwrap()
+        .pop()
+        .unwrap()
+        .unwrap();
     ok(&branch, "echo -n 2 > f");
     assert_eq!(ok(&child, "cat f"), "1");
     assert_eq!(ok(&branch, "cat f"), "2");
@@ -174,8 +220,19 @@ fn a_stack_stays_short_however_deep_the_forks() {
     let place = Place::new();
     let mut branch = place.fork();
     for depth in 0..40 {
-        ok(&branch, &format!("echo -n {depth} > f{depth}; echo -n {depth} > last; rm -f f{}", depth - 1));
-        branch = branch.fork(&ForkOptions::default()).unwrap().pop().unwrap().unwrap();
+        ok(
+            &branch,
+            &format!(
+                "echo -n {depth} > f{depth}; echo -n {depth} > last; rm -f f{}",
+                depth - 1
+            ),
+        );
+        branch = branch
+            .fork(&ForkOptions::default())
+            .unwrap()
+            .pop()
+            .unwrap()
+            .unwrap();
         assert!(branch.record().unwrap().stacks[0].len() <= 18);
     }
     assert_eq!(ok(&branch, "cat last; ls"), "39f39\nlast\n");
@@ -190,7 +247,12 @@ fn a_checkpoint_can_be_forked_again_and_again() {
     ok(&branch, "echo -n 2 > f");
     let again = place.engine.checkpoint("one").unwrap();
     assert_eq!(again.id(), checkpoint.id());
-    let fork = again.fork(&ForkOptions::default()).unwrap().pop().unwrap().unwrap();
+    let fork = again
+        .fork(&ForkOptions::default())
+        .unwrap()
+        .pop()
+        .unwrap()
+        .unwrap();
     assert_eq!(ok(&fork, "cat f"), "1");
     assert_eq!(ok(&branch, "cat f"), "2");
 }

@@ -117,7 +117,12 @@ pub(crate) enum Bar {
 }
 
 /// Prints one row for `cargo xtask bench`.
-pub(crate) fn row(what: &str, samples: &[Duration], reference: Option<&[Duration]>, bar: Option<Bar>) {
+pub(crate) fn row(
+    what: &str,
+    samples: &[Duration],
+    reference: Option<&[Duration]>,
+    bar: Option<Bar>,
+) {
     let mut value = serde_json::json!({ "what": what, "samples_ns": ns(samples) });
     if let Some(reference) = reference {
         value["reference_ns"] = ns(reference).into();

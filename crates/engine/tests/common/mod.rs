@@ -8,13 +8,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A store and a base. Removed when dropped.
-pub struct Place {
+pub(crate) struct Place {
     dir: tempfile::TempDir,
-    pub engine: Engine,
+    pub(crate) engine: Engine,
 }
 
 impl Place {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         fs::create_dir(dir.path().join("base")).expect("a base");
         let engine = open(dir.path());
@@ -22,50 +22,60 @@ impl Place {
     }
 
     /// The base, canonical.
-    pub fn base(&self) -> PathBuf {
+    pub(crate) fn base(&self) -> PathBuf {
         fs::canonicalize(self.dir.path().join("base")).expect("the base")
     }
 
-    pub fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.base().join(name)
     }
 
-    pub fn write(&self, name: &str, text: &str) {
+    pub(crate) fn write(&self, name: &str, text: &str) {
         let path = self.file(name);
         fs::create_dir_all(path.parent().expect("a parent")).expect("its directory");
         fs::write(path, text).expect("a file");
     }
 
-    pub fn read(&self, name: &str) -> String {
+    pub(crate) fn read(&self, name: &str) -> String {
         fs::read_to_string(self.file(name)).expect("a file of the base")
     }
 
-    pub fn world(&self) -> World {
-        self.engine.world(&self.base(), WorldOptions::default()).expect("a world")
+    pub(crate) fn world(&self) -> World {
+        self.engine
+            .world(&self.base(), WorldOptions::default())
+            .expect("a world")
     }
 
-    pub fn fork(&self) -> Branch {
+    pub(crate) fn fork(&self) -> Branch {
         self.forks(1).pop().expect("a branch")
     }
 
-    pub fn forks(&self, count: u32) -> Vec<Branch> {
-        let options = ForkOptions { count, ..ForkOptions::default() };
+    pub(crate) fn forks(&self, count: u32) -> Vec<Branch> {
+        let options = ForkOptions {
+            count,
+            ..ForkOptions::default()
+        };
         let forks = self.world().fork(&options).expect("forks");
-        forks.into_iter().map(|fork| fork.expect("a fork")).collect()
+        forks
+            .into_iter()
+            .map(|fork| fork.expect("a fork"))
+            .collect()
     }
 
     /// A second engine on the same store, as another process would open it.
-    pub fn again(&self) -> Engine {
+    pub(crate) fn again(&self) -> Engine {
         open(self.dir.path())
     }
 
-    pub fn dir(&self) -> &Path {
+    pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
     }
 }
 
 fn open(dir: &Path) -> Engine {
-    let env = std::env::vars_os().filter(|(key, _)| key == "PATH").collect();
+    let env = std::env::vars_os()
+        .filter(|(key, _)| key == "PATH")
+        .collect();
     Engine::open(EngineOptions {
         store: dir.join("store"),
         home: Some(dir.join("home")),
@@ -76,10 +86,12 @@ fn open(dir: &Path) -> Engine {
 }
 
 /// Runs a shell command in a branch; its output and exit status.
-pub fn run(branch: &Branch, script: &str) -> (i32, String) {
+pub(crate) fn run(branch: &Branch, script: &str) -> (i32, String) {
     let mut command = branch.command("/bin/sh");
     command.args(["-c", script]).stdin(Stream::Null);
-    let output = command.output().unwrap_or_else(|e| panic!("{script}: {e} ({})", e.hint));
+    let output = command
+        .output()
+        .unwrap_or_else(|e| panic!("{script}: {e} ({})", e.hint));
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     match output.exit.status {
         ExitKind::Code(code) => (code, text),
@@ -88,7 +100,7 @@ pub fn run(branch: &Branch, script: &str) -> (i32, String) {
 }
 
 /// Runs a shell command that must succeed; its output.
-pub fn ok(branch: &Branch, script: &str) -> String {
+pub(crate) fn ok(branch: &Branch, script: &str) -> String {
     let (code, text) = run(branch, script);
     assert_eq!(code, 0, "{script}: {text}");
     text
