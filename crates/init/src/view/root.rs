@@ -166,6 +166,9 @@ fn readable(dir: &Path) -> bool {
     rustix::fs::accessat(CWD, dir, wanted, AtFlags::EACCESS).is_ok()
 }
 
+/// The work directory of the mount that puts the preparation's layer over the host's.
+const PREPARED_WORK: &str = "prepared-work";
+
 /// Makes the upper and work directories of every overlay, with the caller's own ids.
 pub(super) fn prepare_uppers(spec: &SandboxSpec, plan: &Plan) -> Result<()> {
     for entry in &plan.entries {
@@ -178,8 +181,20 @@ pub(super) fn prepare_uppers(spec: &SandboxSpec, plan: &Plan) -> Result<()> {
             Err(e) => Err(fault(e)),
         };
         match entry.kind {
-            Kind::Overlay if make()? => view::prepare_pair(&upper, &work, &entry.path)?,
-            Kind::Overlay => view::renew_volatile_work(&work)?,
+            Kind::Overlay => {
+                match make()? {
+                    true => view::prepare_pair(&upper, &work, &entry.path)?,
+                    false => view::renew_volatile_work(&work)?,
+                }
+                if !spec.root_layers.is_empty() {
+                    let work = dir.join(PREPARED_WORK);
+                    match rustix::fs::mkdir(&work, Mode::RWXU) {
+                        Ok(()) => {}
+                        Err(rustix::io::Errno::EXIST) => view::renew_volatile_work(&work)?,
+                        Err(e) => return Err(fault(e)),
+                    }
+                }
+            }
             Kind::Temporary if make()? => {
                 rustix::fs::mkdir(&upper, Mode::from_raw_mode(0o1777)).map_err(fault)?;
             }
@@ -291,7 +306,7 @@ fn overlay(
     for layer in spec.root_layers.iter().rev() {
         let prepared = layer.join(&name).join("upper");
         if prepared.is_dir() {
-            let work = spec.root_upper.join(&name).join("prepared-work");
+            let work = spec.root_upper.join(&name).join(PREPARED_WORK);
             lowers = vec![over_prepared(layers, &lowers, &prepared, &work, &options)?];
         }
     }
@@ -331,16 +346,6 @@ fn over_prepared(
     work: &Path,
     options: &MountOptions,
 ) -> Result<OwnedFd> {
-    match rustix::fs::mkdir(work, Mode::RWXU) {
-        Ok(()) => {}
-        Err(rustix::io::Errno::EXIST) => view::renew_volatile_work(work)?,
-        Err(e) => {
-            return Err(failed(
-                format_args!("make {}", work.display()),
-                std::io::Error::from(e),
-            ));
-        }
-    }
     let (prepared, work) = layers.stored_pair(prepared, work)?;
     let lowers: Vec<BorrowedFd<'_>> = lowers.iter().map(AsFd::as_fd).collect();
     view::mount_fds(&lowers, Some((prepared.as_fd(), work.as_fd())), options)
