@@ -32,6 +32,9 @@ enum Kind {
     Bind,
     /// A directory in memory, with these permission bits.
     Directory(u32),
+    /// A directory in memory that stays empty: the host's is, and the user may not write to it.
+    /// An overlay would cost a mount and show the same.
+    Empty(u32),
     /// A symbolic link.
     Link(PathBuf),
     /// A directory of its own for anybody's temporary files, kept as an overlay's upper is.
@@ -146,8 +149,10 @@ impl Plan {
             let mounted = mounts.iter().find(|mount| mount.point == path);
             if mounted.is_some_and(|mount| !mount.real()) {
                 self.push(path, Kind::Directory(0o555));
-            } else if !readable(&path) {
-                self.push(path, Kind::Directory(0));
+            } else if !allowed(&path, Access::READ_OK | Access::EXEC_OK) {
+                self.push(path, Kind::Empty(0));
+            } else if mounted.is_none() && !allowed(&path, Access::WRITE_OK) && is_empty(&path) {
+                self.push(path, Kind::Empty(meta.permissions() & 0o555));
             } else if any_below(mounts, &path) {
                 self.push(path.clone(), Kind::Directory(meta.permissions()));
                 self.below(mounts, &path)?;
@@ -161,9 +166,13 @@ impl Plan {
     }
 }
 
-fn readable(dir: &Path) -> bool {
-    let wanted = Access::READ_OK | Access::EXEC_OK;
+fn allowed(dir: &Path, wanted: Access) -> bool {
     rustix::fs::accessat(CWD, dir, wanted, AtFlags::EACCESS).is_ok()
+}
+
+/// Whether a directory has no entry; one that cannot be listed is taken to have some.
+fn is_empty(dir: &Path) -> bool {
+    std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_none())
 }
 
 /// The work directory of the mount that puts the preparation's layer over the host's.
@@ -195,8 +204,13 @@ pub(super) fn prepare_uppers(spec: &SandboxSpec, plan: &Plan) -> Result<()> {
                     }
                 }
             }
-            Kind::Temporary if make()? => {
-                rustix::fs::mkdir(&upper, Mode::from_raw_mode(0o1777)).map_err(fault)?;
+            Kind::Temporary => {
+                if make()? {
+                    rustix::fs::mkdir(&upper, Mode::from_raw_mode(0o1777)).map_err(fault)?;
+                    rustix::fs::mkdir(&work, Mode::RWXU).map_err(fault)?;
+                } else {
+                    view::renew_volatile_work(&work)?;
+                }
             }
             _ => {}
         }
@@ -237,12 +251,14 @@ pub(super) fn mount_rest(build: &mut Build<'_>, plan: &Plan) -> Result<()> {
                 None,
             )?,
             Kind::Bind => build.layers.bind(path, true)?,
-            Kind::Temporary => {
-                let kept = build.spec.root_upper.join(entry_name(path)).join("upper");
-                build.layers.bind(&kept, false)?
-            }
+            Kind::Temporary => temporary(build.spec, &mut build.layers, path)?,
             Kind::Directory(mode) => {
-                make_directory(build.root.as_fd(), path, *mode)?;
+                // Open to its owner, so that what lies in it can be made.
+                place::directory(build.root.as_fd(), path, *mode | 0o700)?;
+                continue;
+            }
+            Kind::Empty(mode) => {
+                place::directory(build.root.as_fd(), path, *mode)?;
                 continue;
             }
             Kind::Link(target) => {
@@ -271,12 +287,6 @@ fn place_kind(fd: BorrowedFd<'_>, path: &Path) -> Result<bool> {
     let kind =
         place::kind(fd).map_err(|e| failed(format_args!("look at {}", path.display()), e))?;
     Ok(kind.is_dir())
-}
-
-fn make_directory(root: BorrowedFd<'_>, path: &Path, mode: u32) -> Result<()> {
-    // Made open, so that what lies in it can be made; a mode of its own where nothing does.
-    place::directory(root, path, if mode == 0 { 0o000 } else { mode | 0o700 })?;
-    Ok(())
 }
 
 fn make_link(root: BorrowedFd<'_>, path: &Path, target: &Path) -> Result<()> {
@@ -333,6 +343,31 @@ fn overlay(
         path.display()
     ));
     Ok(mounted)
+}
+
+/// A directory of the branch's own: empty at first, or what the preparation left in its.
+fn temporary(spec: &SandboxSpec, layers: &mut Layers<'_>, path: &Path) -> Result<OwnedFd> {
+    let name = entry_name(path);
+    let dir = spec.root_upper.join(&name);
+    let mut prepared = Vec::new();
+    for layer in &spec.root_layers {
+        let layer = layer.join(&name).join("upper");
+        if layer.is_dir() {
+            prepared.push(layers.stored(&layer)?);
+        }
+    }
+    if prepared.is_empty() {
+        return layers.bind(&dir.join("upper"), false);
+    }
+    let lowers: Vec<BorrowedFd<'_>> = prepared.iter().map(AsFd::as_fd).collect();
+    let upper = layers.stored(&dir.join("upper"))?;
+    let work = layers.stored(&dir.join("work"))?;
+    let options = MountOptions {
+        volatile: true,
+        userxattr: spec.identity.rootless(),
+    };
+    view::mount_fds(&lowers, Some((upper.as_fd(), work.as_fd())), &options)
+        .map_err(|e| e.context(format_args!("the view of {}", path.display())))
 }
 
 /// The preparation's root layer over `lowers`, itself to serve as the only lower layer of an
