@@ -25,6 +25,7 @@ impl Branch {
     /// branches are whole copies, `FP0110` when the name is taken.
     pub fn checkpoint(&self, label: &str) -> Result<Checkpoint> {
         let _lock = self.lock()?;
+        let _making = self.engine.making_layers()?;
         let record = self.record()?;
         if self.is_running()? {
             return Err(codes::STATE

@@ -15,6 +15,9 @@ use forkpoint_model::{BranchId, CommitId, Conflict, Result, Source};
 use forkpoint_store::{BranchRecord, CommitState, HistoryRecord};
 use std::path::Path;
 
+/// How many of the branches that a commit made stale are named.
+const STALE_LISTED: u32 = 20;
+
 impl Branch {
     /// Commits it: into its base, or into the branch it was forked from. Seals it first. What does
     /// not lead to a commit but is no failure of Forkpoint (conflicts, drift, a sibling that was
@@ -149,13 +152,8 @@ impl Branch {
             return Ok(());
         }
         engine.settle_descendants(self.id, world, report.generation)?;
-        report.stale = engine
-            .store()
-            .branches(Some(world.id()), false)?
-            .into_iter()
-            .filter(|b| b.stale)
-            .map(|b| b.id)
-            .collect();
+        let stale = engine.store().stale_branches(world.id(), STALE_LISTED)?;
+        report.stale = stale.into_iter().map(|b| b.id).collect();
         engine.log(HistoryRecord {
             seq: 0,
             at_ns: engine.now(),

@@ -48,6 +48,12 @@ impl<'a> Driver<'a> {
                     .hint("wait for it to end, then try again")
             })?);
         }
+        if engine.rootless() {
+            // The worker applies: its hold ends only when nothing can be applied any more, even if
+            // this process is killed in the middle.
+            let worker = engine.worker()?;
+            bases.iter().try_for_each(|base| worker.hold(base.fd()))?;
+        }
         let disks = world
             .disks()
             .iter()

@@ -33,6 +33,9 @@ pub(crate) struct Scratch {
     lock: Option<Lock>,
 }
 
+/// The lock that collection takes alone and whoever makes layers shares.
+pub(crate) const GC_LOCK: &str = "gc.lock";
+
 /// The name of the lock in a scratch directory, held while its owner lives.
 pub(crate) const SCRATCH_LOCK: &str = "lock";
 
@@ -65,6 +68,11 @@ impl Drop for Scratch {
 }
 
 impl Engine {
+    /// Held while a layer is made, until something refers to it: so long nothing is collected.
+    pub(crate) fn making_layers(&self) -> Result<Lock> {
+        lock::shared(&self.paths().store().join(GC_LOCK))
+    }
+
     /// Makes a disk's upper and work directories, if they are not there yet.
     pub(crate) fn make_upper(&self, disk: &DiskLayers) -> Result<()> {
         if disk.copy {

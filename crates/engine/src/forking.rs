@@ -28,6 +28,7 @@ impl Branch {
     /// it is being committed or its delta is gone, `FP0406` when another process works on it.
     pub fn fork(&self, options: &ForkOptions) -> Result<Vec<Result<Branch>>> {
         let _lock = self.lock()?;
+        let _making = self.engine.making_layers()?;
         let record = self.record()?;
         forkable(&record)?;
         if options.layer == Layer::Reasoning && record.layer == ForkLayer::Effect {

@@ -3,6 +3,7 @@
 use crate::branch::Branch;
 use crate::codes;
 use crate::engine::Engine;
+use crate::files::GC_LOCK;
 use crate::lock;
 use crate::options::{GcOptions, GcReport};
 use forkpoint_model::{CommitId, LayerId, Result};
@@ -26,7 +27,7 @@ impl Engine {
     /// error, and the rest is collected by the next run.
     pub fn gc(&self, options: &GcOptions) -> Result<GcReport> {
         // Whoever makes a layer holds this shared until the layer is referenced.
-        let _guard = lock::file(&self.paths().store().join("gc.lock"), || {
+        let _guard = lock::file(&self.paths().store().join(GC_LOCK), || {
             codes::BUSY
                 .error("another process is making or collecting layers")
                 .hint("try again in a moment")

@@ -5,21 +5,41 @@ use crate::codes;
 use forkpoint_model::{Code, Error, Result};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use std::fs;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 /// A lock that is held until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Lock {
-    _fd: OwnedFd,
+    fd: OwnedFd,
+}
+
+impl Lock {
+    /// The locked description, for whoever must hold it as long as this process does.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Not left to the closing of the descriptor: a child that another thread is just starting
+        // holds a copy until it executes, and would keep the lock that long. If it fails, closing
+        // still releases it.
+        flock(&self.fd, FlockOperation::Unlock).ok();
+    }
 }
 
 /// Takes the lock of `file`, making the file and its directory if need be, or says `busy` when
 /// another process holds it.
 pub(crate) fn file(file: &Path, busy: impl FnOnce() -> Error) -> Result<Lock> {
+    take(open_file(file)?, file, codes::IO, busy)
+}
+
+fn open_file(file: &Path) -> Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let mode = Mode::RUSR | Mode::WUSR;
-    let fd = match open(file, flags, mode) {
+    match open(file, flags, mode) {
         Err(rustix::io::Errno::NOENT) => {
             if let Some(parent) = file.parent() {
                 fs::create_dir_all(parent)
@@ -29,8 +49,19 @@ pub(crate) fn file(file: &Path, busy: impl FnOnce() -> Error) -> Result<Lock> {
         }
         other => other,
     }
-    .map_err(|e| codes::IO.io(format!("cannot open {}", file.display()), e))?;
-    take(fd, file, codes::IO, busy)
+    .map_err(|e| codes::IO.io(format!("cannot open {}", file.display()), e))
+}
+
+/// Takes the lock of `file` together with others who share it, waiting for one who does not.
+pub(crate) fn shared(file: &Path) -> Result<Lock> {
+    let fd = open_file(file)?;
+    loop {
+        match flock(&fd, FlockOperation::LockShared) {
+            Ok(()) => return Ok(Lock { fd }),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(codes::IO.io(format!("cannot lock {}", file.display()), e)),
+        }
+    }
 }
 
 /// Takes the lock of a directory, across stores and users.
@@ -46,7 +77,7 @@ pub(crate) fn directory(dir: &Path, busy: impl FnOnce() -> Error) -> Result<Lock
 
 fn take(fd: OwnedFd, path: &Path, code: Code, busy: impl FnOnce() -> Error) -> Result<Lock> {
     match flock(&fd, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Lock { _fd: fd }),
+        Ok(()) => Ok(Lock { fd }),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(busy()),
         Err(e) => Err(code.io(format!("cannot lock {}", path.display()), e)),
     }
@@ -64,6 +95,9 @@ mod tests {
         let held = file(&path, busy).unwrap();
         assert_eq!(file(&path, busy).unwrap_err().code, "FP0406");
         drop(held);
+        let (first, second) = (shared(&path).unwrap(), shared(&path).unwrap());
+        assert_eq!(file(&path, busy).unwrap_err().code, "FP0406");
+        drop((first, second));
         file(&path, busy).unwrap();
     }
 }

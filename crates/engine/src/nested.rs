@@ -28,6 +28,7 @@ impl Branch {
     ) -> Result<CommitReport> {
         let parent = self.engine.branch_by_id(parent)?;
         let _parent_lock = parent.lock()?;
+        let _making = self.engine.making_layers()?;
         self.seal_locked(lock, &SealOptions::default())?;
         let record = self.record()?;
         let into = parent.record()?;

@@ -237,7 +237,7 @@ pub struct CommitReport {
     pub drift: Drift,
     /// Siblings that lost by it, dead when this returns.
     pub losers: Vec<BranchId>,
-    /// Independent branches that are stale now.
+    /// Independent branches that are stale now; the first twenty.
     pub stale: Vec<BranchId>,
     /// What a person should know.
     pub notes: Vec<String>,

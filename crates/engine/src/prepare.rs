@@ -54,6 +54,7 @@ impl World {
         {
             return Ok(found);
         }
+        let _making = self.engine.making_layers()?;
         let prepared = self.run_preparation(options)?;
         if let Some(key) = key {
             self.remember(key, &prepared)?;

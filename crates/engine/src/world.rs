@@ -13,7 +13,8 @@ use forkpoint_model::state::{ForkLayer, check_fork_point};
 use forkpoint_model::{BranchId, Generation, GroupId, LayerId, Result, Source, WorldId};
 use forkpoint_sandbox::Network;
 use forkpoint_store::{
-    BranchRecord, DiskKind, DiskRecord, LayerKind, LayerRecord, NetworkKind, WorldRecord,
+    BranchRecord, CommitState, DiskKind, DiskRecord, LayerKind, LayerRecord, NetworkKind,
+    WorldRecord,
 };
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -188,6 +189,11 @@ impl World {
     /// When the stamp or a snapshot cannot be taken, or the store cannot be written.
     pub fn fork(&self, options: &ForkOptions) -> Result<Vec<Result<Branch>>> {
         let engine = &self.engine;
+        let _making = match options.over.is_some() || self.snapshot {
+            true => Some(engine.making_layers()?),
+            false => None,
+        };
+        self.check_settled()?;
         let stamp = stamp::take(&engine.paths().tmp())?;
         let generation = self.head()?;
         let mut below: Vec<Vec<LayerId>> = match &options.over {
@@ -267,6 +273,23 @@ impl World {
             found.clear();
         }
         Ok(found)
+    }
+
+    /// A base that a commit is half applied to is nothing to fork from.
+    fn check_settled(&self) -> Result<()> {
+        let store = self.engine.store();
+        let Some(txn) = store.active_commit(self.record.id)? else {
+            return Ok(());
+        };
+        if store.commit(txn)?.state == CommitState::Reserved {
+            return Ok(());
+        }
+        Err(codes::BASE_BUSY
+            .error(format!(
+                "commit {txn} into {} is not finished",
+                self.base().display()
+            ))
+            .hint("wait for it to end; if it is blocked, forkpoint history says by what"))
     }
 
     fn take_snapshot(&self, dir: &Path) -> Result<LayerId> {

@@ -68,6 +68,17 @@ impl Store {
         )
     }
 
+    /// Live branches of a world that are not based on its head, oldest first; at most `limit`.
+    pub fn stale_branches(&self, world: WorldId, limit: u32) -> Result<Vec<BranchRecord>> {
+        let text = format!(
+            "{BRANCH} WHERE b.world = ? AND b.ended_ns IS NULL AND b.generation <> w.head \
+             AND b.state IN ('open', 'sealed', 'verified_passed', 'verified_failed') \
+             ORDER BY b.created_ns, b.id LIMIT ?"
+        );
+        let params = [key(world.bits()), i64::from(limit)];
+        rows(&mut *self.cached(&text)?, params, read_branch)
+    }
+
     /// The branches of a sibling group, oldest first.
     pub fn siblings(&self, group: GroupId) -> Result<Vec<BranchRecord>> {
         self.branches_where("b.group_id = ?", Some(key(group.bits())))
