@@ -4,6 +4,7 @@
 //! did to `/`, and no process of the attempt lives while it runs.
 
 use crate::branch::{Branch, OUT_INSIDE, name};
+use crate::cancel::Cancel;
 use crate::codes;
 use crate::command::null;
 use crate::engine::Engine;
@@ -18,7 +19,7 @@ use forkpoint_model::{BranchId, LayerId, Result};
 use forkpoint_sandbox::{ExecRequest, ExitKind, Limits, Network, Sandbox, SandboxSpec};
 use forkpoint_store::VerifiedRecord;
 use rustix::fs::{Mode, OFlags};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::os::fd::OwnedFd;
@@ -27,6 +28,8 @@ use std::time::Duration;
 
 /// A score is a number or a small document; more than this is not read.
 const SCORE_LIMIT: u64 = 1 << 20;
+/// How much of a judge's output is returned unless said otherwise.
+const DEFAULT_CAPTURE: usize = 64 << 10;
 
 impl Branch {
     /// Runs a command against this sealed branch, in a throwaway fork of it.
@@ -121,6 +124,32 @@ impl World {
             root,
             spec,
         )
+    }
+}
+
+impl JudgeSpec {
+    /// A command without limits, on a loopback network, whose output is not logged.
+    ///
+    /// # Errors
+    /// `FP0420` when the process has no descriptor left.
+    pub fn new(
+        program: impl AsRef<OsStr>,
+        args: impl IntoIterator<Item = impl AsRef<OsStr>>,
+    ) -> Result<Self> {
+        let mut argv = vec![program.as_ref().to_owned()];
+        argv.extend(args.into_iter().map(|a| a.as_ref().to_owned()));
+        Ok(Self {
+            argv,
+            env: Vec::new(),
+            timeout: None,
+            limits: Limits::default(),
+            network: Network::Loopback,
+            mounts: Vec::new(),
+            log: None,
+            capture_limit: DEFAULT_CAPTURE,
+            score: false,
+            cancel: Cancel::new()?,
+        })
     }
 }
 

@@ -3,6 +3,60 @@
 //! [`Engine`] is an open store, [`World`] a directory that branches are forked from, [`Branch`] one
 //! of them. Everything here blocks; handles are cheap to clone and can be sent between threads.
 //! Nothing here reads the environment, `$HOME` or a terminal: [`EngineOptions`] says it all.
+//!
+//! # Example
+//!
+//! Three tries at once on one directory; the first whose check passes is committed, and the rest are
+//! as if they had never been.
+//!
+//! ```
+//! use forkpoint_engine::*;
+//!
+//! # fn main() -> Result<()> {
+//! # let dir = tempfile::tempdir().expect("a directory");
+//! # let (store, project) = (dir.path().join("store"), dir.path().join("project"));
+//! # std::fs::create_dir(&project).expect("a project");
+//! # std::fs::write(project.join("answer"), "41").expect("a file");
+//! let engine = Engine::open(EngineOptions {
+//!     store,
+//!     env: std::env::vars_os().collect(),
+//!     ..EngineOptions::default()
+//! })?;
+//! let world = engine.world(&project, WorldOptions::default())?;
+//!
+//! // One call, a count, one result for each fork.
+//! let forks = world.fork(&ForkOptions { count: 3, ..ForkOptions::default() })?;
+//! let check = JudgeSpec::new("grep", ["-qx", "42", "answer"])?;
+//! for (n, fork) in forks.into_iter().enumerate() {
+//!     let fork = fork?;
+//!     // Like `std::process::Command`, inside the fork.
+//!     let exit = fork
+//!         .command("sh")
+//!         .args(["-c", &format!("echo {} > answer", 41 + n)])
+//!         .status()?;
+//!     assert_eq!(exit.status, ExitKind::Code(0));
+//!     fork.seal(&SealOptions::default())?;
+//!     if fork.verify(&check)?.passed() {
+//!         assert_eq!(fork.diff()?.changes.len(), 1);
+//!         let report = fork.commit(&CommitOptions::default())?;
+//!         assert!(matches!(report.outcome, CommitOutcome::Committed));
+//!         for loser in report.losers {
+//!             engine.branch_by_id(loser)?.abort(&AbortOptions::default())?;
+//!         }
+//!         break;
+//!     }
+//! }
+//! assert_eq!(std::fs::read_to_string(project.join("answer")).unwrap(), "42\n");
+//! // And back again.
+//! engine.undo(None, &project)?;
+//! assert_eq!(std::fs::read_to_string(project.join("answer")).unwrap(), "41");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A branch can be forked again to any depth ([`Branch::fork`]), kept as a [`Checkpoint`], read
+//! through a directory descriptor ([`Branch::view`]), and made fresh when its base moved on
+//! ([`Branch::rebase`]).
 #![forbid(unsafe_code)]
 
 mod abort;
