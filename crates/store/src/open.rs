@@ -8,6 +8,7 @@ use crate::{
 };
 use forkpoint_model::Result;
 use rusqlite::{Connection, OpenFlags};
+use rusqlite::config::DbConfig;
 use std::{
     cell::Cell,
     fs,
@@ -113,8 +114,15 @@ impl Store {
                 "the store's file system does not support SQLite's WAL (journal mode {mode})"
             )));
         }
+        // A command that ends would otherwise checkpoint the log and sync it, which costs more than
+        // all it did; the log is kept short instead, since whoever opens it next reads all of it.
         self.conn
-            .execute_batch("PRAGMA synchronous=NORMAL; PRAGMA trusted_schema=OFF;")
+            .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
+            .map_err(sql("configuring the store"))?;
+        self.conn
+            .execute_batch(
+                "PRAGMA synchronous=NORMAL; PRAGMA trusted_schema=OFF; PRAGMA wal_autocheckpoint=200;",
+            )
             .map_err(sql("configuring the store"))
     }
 
