@@ -1,6 +1,10 @@
 //! A directory, a store, and the real binary. `FORKPOINT_TEST_BIN` names another binary, for runs as
 //! an ordinary user from a place that user can read.
-#![allow(dead_code, reason = "each test file uses its own part")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test file uses its own part"
+)]
 
 use serde_json::Value;
 use std::ffi::OsString;
