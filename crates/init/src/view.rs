@@ -17,7 +17,7 @@ use forkpoint_model::Result;
 use forkpoint_sys::{caps, mount};
 use layers::Layers;
 use rustix::fs::CWD;
-use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
+use rustix::mount::{MountAttrFlags, MountPropagationFlags, UnmountFlags, mount_change, unmount};
 use std::fmt::Display;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -38,6 +38,20 @@ struct Build<'a> {
     root: OwnedFd,
     warnings: Vec<String>,
     in_memory: Vec<OwnedFd>,
+    nothing: Option<OwnedFd>,
+}
+
+impl Build<'_> {
+    /// An empty directory in memory, as a second layer where one alone would not make an overlay.
+    fn nothing(&mut self) -> Result<BorrowedFd<'_>> {
+        let made = match self.nothing.take() {
+            Some(made) => made,
+            None => mount::new_fs("tmpfs", &[("mode", Some("755"))], MountAttrFlags::empty())
+                .map_err(|e| failed("make an empty directory", e.source))?,
+        };
+        let made: &OwnedFd = self.nothing.insert(made);
+        Ok(made.as_fd())
+    }
 }
 
 fn failed(what: impl Display, e: impl Display) -> forkpoint_model::Error {
@@ -96,6 +110,7 @@ fn construct(
         root,
         warnings,
         in_memory: Vec::new(),
+        nothing: None,
     };
     root::mount_rest(&mut build, &plan)?;
     fresh::mount_all(&mut build, fresh, proc)?;

@@ -35,11 +35,20 @@ enum Kind {
     /// A directory in memory that stays empty: the host's is, and the user may not write to it.
     /// An overlay would cost a mount and show the same.
     Empty(u32),
+    /// An overlay without an upper, where the user may write nowhere. It refuses the host's sockets
+    /// as any overlay does, and costs no operation on a disk to mount, which an upper does.
+    Shown,
     /// A symbolic link.
     Link(PathBuf),
     /// A directory of its own for anybody's temporary files, kept as an overlay's upper is.
     Temporary,
 }
+
+/// Directories that belong to the system by convention (the Filesystem Hierarchy Standard), so that
+/// a user who may write neither to them nor to what lies directly in them writes nowhere in them.
+const OF_THE_SYSTEM: &[&str] = &[
+    "/usr", "/etc", "/boot", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
+];
 
 /// Where every user may write, in a directory of root's. An ordinary user's overlay cannot copy
 /// that directory up, since its owner has no id there (`EOVERFLOW`).
@@ -158,6 +167,10 @@ impl Plan {
                 self.below(mounts, &path)?;
             } else if mounted.is_some_and(|mount| mount.read_only) {
                 self.push(path, Kind::Bind);
+            } else if OF_THE_SYSTEM.iter().any(|dir| Path::new(dir) == path)
+                && writable_nowhere(&path)
+            {
+                self.push(path, Kind::Shown);
             } else {
                 self.push(path, Kind::Overlay);
             }
@@ -168,6 +181,20 @@ impl Plan {
 
 fn allowed(dir: &Path, wanted: Access) -> bool {
     rustix::fs::accessat(CWD, dir, wanted, AtFlags::EACCESS).is_ok()
+}
+
+/// Whether the user may write neither to a directory nor to one directly in it (nor, since `/usr/local`
+/// is for local use, in there).
+fn writable_nowhere(dir: &Path) -> bool {
+    let shut = |dir: &Path| !allowed(dir, Access::WRITE_OK);
+    let all_shut = |dir: &Path| match std::fs::read_dir(dir) {
+        Ok(entries) => entries.flatten().all(|entry| {
+            let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            !is_dir || shut(&entry.path())
+        }),
+        Err(_) => true,
+    };
+    shut(dir) && all_shut(dir) && all_shut(&dir.join("local"))
 }
 
 /// Whether a directory has no entry; one that cannot be listed is taken to have some.
@@ -251,6 +278,7 @@ pub(super) fn mount_rest(build: &mut Build<'_>, plan: &Plan) -> Result<()> {
                 None,
             )?,
             Kind::Bind => build.layers.bind(path, true)?,
+            Kind::Shown => shown(build, path)?,
             Kind::Temporary => temporary(build.spec, &mut build.layers, path)?,
             Kind::Directory(mode) => {
                 // Open to its owner, so that what lies in it can be made.
@@ -281,6 +309,18 @@ pub(super) fn mount_rest(build: &mut Build<'_>, plan: &Plan) -> Result<()> {
         ));
     }
     Ok(())
+}
+
+/// A directory of the host as an overlay that nothing can be written to.
+fn shown(build: &mut Build<'_>, path: &Path) -> Result<OwnedFd> {
+    let host = build.layers.lower(path)?;
+    let options = MountOptions {
+        volatile: false,
+        userxattr: build.spec.identity.rootless(),
+    };
+    let lowers = [build.nothing()?, host.as_fd()];
+    view::mount_fds(&lowers, None, &options)
+        .map_err(|e| e.context(format_args!("the view of {}", path.display())))
 }
 
 fn place_kind(fd: BorrowedFd<'_>, path: &Path) -> Result<bool> {
