@@ -108,26 +108,22 @@ fn an_error_is_two_lines_and_one_document() {
 #[test]
 fn a_conflicting_edit_of_the_base_refuses_the_commit_and_keeps_the_attempt() {
     let lab = Lab::new(&[("a", "old\n")]);
-    // The verifier runs between the fork and the commit; on the host side the edit is made then.
-    let go = lab.path("go");
-    let child = lab.spawn(&[
-        "explore",
-        "--json",
-        "--verify",
-        "test \"$(cat a)\" = new",
-        "--",
-        "sh",
-        "-c",
-        "echo new > a; sleep 1",
-    ]);
-    drop(go);
-    let log = lab.store().join("branches");
-    lab.wait_for(&log);
-    wait_until(Duration::from_secs(10), || {
-        !processes_with("echo new > a; sleep 1").is_empty()
-    });
-    wait_until(Duration::from_millis(300), || false);
+    // The attempt goes on once the base has been edited: its sleep is then ended from outside.
+    let nap = format!("300.{}", std::process::id());
+    let line = format!("echo new > a; sleep {nap}; true");
+    let verify = "test \"$(cat a)\" = new";
+    let child = lab.spawn(&["explore", "--json", "--verify", verify, "--attempt", &line]);
+    let asleep = || {
+        let sleeps = |pid: &u32| {
+            std::fs::read(format!("/proc/{pid}/cmdline"))
+                .is_ok_and(|c| c == format!("sleep\0{nap}\0").into_bytes())
+        };
+        processes_with(&nap).into_iter().find(sleeps)
+    };
+    wait_until(Duration::from_secs(20), || asleep().is_some()).expect("the attempt runs");
     std::fs::write(lab.base().join("a"), "edited meanwhile\n").unwrap();
+    let pid = rustix::process::Pid::from_raw(i32::try_from(asleep().unwrap()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, Signal::KILL).unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(
         output.status.code(),

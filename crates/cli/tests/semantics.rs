@@ -1,0 +1,235 @@
+//! What docs/semantics.md says of the kernel's exceptions, of durability and of what is left out,
+//! with the real binary. Where root and an ordinary user differ, a test says what holds for each.
+
+mod common;
+
+use common::Lab;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Runs a shell line in the branch `one` and gives what it printed.
+fn inside(lab: &Lab, line: &str) -> String {
+    lab.run(&["exec", "one", "--", "sh", "-c", line])
+        .expect(0)
+        .stdout
+}
+
+fn fork(lab: &Lab) {
+    lab.run(&["fork", ".", "--name", "one"]).expect(0);
+}
+
+/// The one copy of a file of the base in the store.
+fn in_an_upper(lab: &Lab, name: &str) -> PathBuf {
+    let layers = std::fs::read_dir(lab.store().join("layers")).unwrap();
+    let files: Vec<PathBuf> = layers
+        .map(|l| l.unwrap().path().join(name))
+        .filter(|p| p.exists())
+        .collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+    files[0].clone()
+}
+
+#[test]
+fn hard_links_of_the_base_come_apart_inside() {
+    let lab = Lab::new(&[("a", "old\n")]);
+    std::fs::hard_link(lab.base().join("a"), lab.base().join("b")).unwrap();
+    fork(&lab);
+    assert_eq!(inside(&lab, "echo new > a; cat b"), "old\n");
+    lab.run(&["commit", "one"]).expect(0);
+    assert_eq!(
+        (lab.read("a").as_deref(), lab.read("b").as_deref()),
+        (Some("new\n"), Some("old\n"))
+    );
+    lab.run(&["undo"]).expect(0);
+    let inode = |name: &str| lab.base().join(name).metadata().unwrap().ino();
+    assert_eq!(inode("a"), inode("b"), "undo brings the same file back");
+}
+
+#[test]
+fn a_directory_of_the_base_is_renamed_by_root_and_by_mv() {
+    let lab = Lab::new(&[("d/f", "1\n"), ("e/f", "2\n")]);
+    fork(&lab);
+    let rename = "perl -e 'rename(\"d\", \"moved\") or print 0 + $!'";
+    let printed = inside(&lab, rename);
+    // EXDEV is 18 on every architecture of Linux.
+    assert_eq!(printed, if is_root() { "" } else { "18" });
+    inside(&lab, "test ! -e d || mv d moved; mv e also");
+    lab.run(&["commit", "one"]).expect(0);
+    assert_eq!((lab.read("d/f"), lab.read("e/f")), (None, None));
+    assert_eq!(lab.read("moved/f").as_deref(), Some("1\n"));
+    assert_eq!(lab.read("also/f").as_deref(), Some("2\n"));
+}
+
+#[test]
+fn the_first_write_to_a_file_copies_all_of_it() {
+    const BYTES: usize = 1 << 20;
+    let lab = Lab::new(&[("big", &"x".repeat(BYTES))]);
+    fork(&lab);
+    inside(
+        &lab,
+        "printf y | dd of=big conv=notrunc bs=1 count=1 2> /dev/null",
+    );
+    let copy = in_an_upper(&lab, "big").metadata().unwrap();
+    assert_eq!(copy.len(), BYTES as u64);
+    assert!(copy.blocks() * 512 >= BYTES as u64, "{}", copy.blocks());
+}
+
+#[test]
+fn a_shared_mapping_made_before_the_first_write_shows_the_old_content() {
+    let lab = Lab::new(&[("f", "old\n")]);
+    fork(&lab);
+    let script = "import mmap, os\n\
+        fd = os.open('f', os.O_RDONLY)\n\
+        m = mmap.mmap(fd, 4, mmap.MAP_SHARED, mmap.PROT_READ)\n\
+        assert m[:3] == b'old'\n\
+        w = os.open('f', os.O_WRONLY)\n\
+        os.pwrite(w, b'new', 0)\n\
+        print(m[:3].decode(), open('f').read(3))\n";
+    let line = format!("/usr/bin/python3 - <<'EOF'\n{script}EOF\n");
+    assert_eq!(inside(&lab, &line), "old new\n");
+}
+
+#[test]
+fn files_of_other_users_are_nobodys_for_an_ordinary_user_and_cannot_be_changed() {
+    let lab = Lab::new(&[]);
+    fork(&lab);
+    let host = std::fs::read("/etc/hosts").unwrap();
+    let line = "stat -c %u /etc/hosts; test -r /etc/hosts && echo readable; \
+        (echo x >> /etc/hosts) 2> /dev/null && tail -n 1 /etc/hosts || echo refused";
+    let expected = match is_root() {
+        true => "0\nreadable\nx\n",
+        false => "65534\nreadable\nrefused\n",
+    };
+    assert_eq!(inside(&lab, line), expected);
+    assert_eq!(std::fs::read("/etc/hosts").unwrap(), host);
+}
+
+/// Whether the view's overlay of the base is volatile, by what the kernel says inside.
+const IS_VOLATILE: &str = "grep \" $PWD \" /proc/self/mountinfo | grep -q ' - overlay ' || exit 9; \
+    grep \" $PWD \" /proc/self/mountinfo | grep -qE '[ ,](volatile|fsync=volatile)' && echo volatile || echo durable";
+
+#[test]
+fn a_fork_is_durable_and_an_attempt_is_volatile() {
+    let lab = Lab::new(&[("a", "1\n")]);
+    fork(&lab);
+    assert_eq!(inside(&lab, IS_VOLATILE), "durable\n");
+    let line = format!("echo 2 > a; {IS_VOLATILE}");
+    lab.run(&["explore", "--attempt", &line]).expect(0);
+    assert_eq!(lab.run(&["logs", "last/0"]).expect(0).stdout, "volatile\n");
+    assert_eq!(lab.read("a").as_deref(), Some("2\n"));
+}
+
+#[test]
+fn what_lies_outside_or_is_excluded_is_not_committed_and_is_listed() {
+    let lab = Lab::new(&[("a", "1\n")]);
+    let outside = format!("/var/tmp/forkpoint-outside-{}", std::process::id());
+    let line = format!("echo 2 > a; mkdir cache; echo c > cache/x; echo o > {outside}");
+    let (report, done) = lab.json(&["explore", "--exclude", "cache", "--attempt", &line]);
+    done.expect(0);
+    let attempt = &report["attempts"][0];
+    let text = |value: &serde_json::Value| value.to_string();
+    assert!(text(&attempt["excluded"]).contains("cache"), "{attempt:#}");
+    assert!(text(&attempt["dropped"]).contains(&outside), "{attempt:#}");
+    assert_eq!(lab.read("a").as_deref(), Some("2\n"));
+    assert!(!lab.base().join("cache").exists());
+    assert!(!std::path::Path::new(&outside).exists());
+}
+
+#[test]
+fn nothing_inside_gains_privileges_by_a_set_user_id_program() {
+    let lab = Lab::new(&[]);
+    fork(&lab);
+    let line = "grep -E '^(NoNewPrivs|CapEff):' /proc/self/status";
+    let printed = inside(&lab, line);
+    assert!(printed.contains("NoNewPrivs:\t1"), "{printed}");
+    // A copy that belongs to the branch's own user is all that a set-user-id bit can give.
+    let uid = rustix::process::geteuid().as_raw();
+    let line = "cp /usr/bin/id own-id && chmod 4755 own-id && ./own-id -u";
+    assert_eq!(inside(&lab, line), format!("{uid}\n"));
+}
+
+#[test]
+fn what_is_hidden_cannot_be_read() {
+    let lab = Lab::new(&[("secret", "s3cret\n")]);
+    fork(&lab);
+    let cat = "cat secret 2> /dev/null || true";
+    assert_eq!(inside(&lab, cat), "s3cret\n");
+    let path = lab.base().join("secret");
+    let path = path.to_str().unwrap();
+    let args = ["exec", "one", "--hide", path, "--", "sh", "-c", cat];
+    assert_eq!(lab.run(&args).expect(0).stdout, "");
+}
+
+/// Runs `line` as root in a mount namespace of its own, with `forkpoint` on the path, below the
+/// directory that holds the base and the store.
+fn with_mounts(lab: &Lab, line: &str) -> common::Done {
+    let command = lab.command(&[]);
+    let script = format!(
+        "set -e; cd '{top}'; mkdir bin; cp '{binary}' bin/forkpoint; export PATH='{top}bin':$PATH; \
+         export FORKPOINT_HOME='{top}store'; {line}",
+        top = lab.path("").display(),
+        binary = command.get_program().display(),
+    );
+    let output = std::process::Command::new("unshare")
+        .args(["--mount", "sh", "-c", &script])
+        .output()
+        .unwrap();
+    common::Done::of(&[line], output)
+}
+
+/// Puts the store on an overlay.
+const ON_AN_OVERLAY: &str = "mkdir l u w m; \
+    mount -t overlay overlay -o lowerdir=l,upperdir=u,workdir=w m; mkdir -m 700 m/store; \
+    export FORKPOINT_HOME=$PWD/m/store; ";
+
+#[test]
+fn where_overlayfs_cannot_serve_a_branch_is_a_copy_and_says_so() {
+    if !is_root() {
+        eprintln!("SKIP: mounting the overlay that the store is to lie on needs root");
+        return;
+    }
+    // For an ordinary user it works; without an account, as any id can.
+    let lab = Lab::new(&[("a", "1\n")]);
+    let line = "chmod 755 . base; chown -R 61234:61234 m/store base; \
+        exec setpriv --reuid=61234 --regid=61234 --clear-groups env HOME=/nonexistent sh -e -c '\
+        cd base; forkpoint fork . --name one; forkpoint exec one -- sh -c \"echo 2 > a; echo n > b\"; \
+        forkpoint diff one; forkpoint commit one; cat a; forkpoint undo; cat a'";
+    let done = with_mounts(&lab, &format!("{ON_AN_OVERLAY}{line}")).expect(0);
+    assert!(
+        done.stderr
+            .contains("every fork copies the whole directory"),
+        "{done:#?}"
+    );
+    assert!(done.stdout.contains("M a\nA b\n"), "{done:#?}");
+    assert_eq!(lab.read("a").as_deref(), Some("1\n"));
+}
+
+#[test]
+fn where_ids_cannot_be_mapped_root_runs_nothing() {
+    if !is_root() {
+        eprintln!("SKIP: it is about root");
+        return;
+    }
+    let lab = Lab::new(&[("a", "1\n")]);
+    let line = "forkpoint fork base --name one; forkpoint exec one -- sh -c 'echo 2 > a'";
+    let done = with_mounts(&lab, &format!("{ON_AN_OVERLAY}{line}")).expect(125);
+    assert!(done.stderr.contains("FP0304"), "{done:#?}");
+    assert_eq!(lab.read("a").as_deref(), Some("1\n"));
+}
+
+#[test]
+fn a_mount_below_the_base_is_refused_by_name() {
+    if !is_root() {
+        eprintln!("SKIP: mounting needs root");
+        return;
+    }
+    let lab = Lab::new(&[("a", "1\n")]);
+    let line = "mkdir base/below; mount -t tmpfs none base/below; exec forkpoint fork base";
+    let done = with_mounts(&lab, line).expect(2);
+    assert!(done.stderr.contains("FP0402"), "{done:#?}");
+    assert!(done.stderr.contains("base/below"), "{done:#?}");
+}
