@@ -34,6 +34,7 @@ impl Engine {
         })?;
         let mut report = GcReport::default();
         self.free_retained(options, &mut report)?;
+        self.free_records(options, &mut report)?;
         self.free_layers(options, &mut report)?;
         self.free_undo(options, &mut report)?;
         self.free_orphans(options, &mut report)?;
@@ -46,11 +47,8 @@ impl Engine {
 
     fn free_retained(&self, options: &GcOptions, report: &mut GcReport) -> Result<()> {
         let retained = self.store().retained()?;
-        let max_age = options.max_age_s.unwrap_or(DEFAULT_MAX_AGE_S);
         let max_bytes = options.max_bytes.unwrap_or(DEFAULT_MAX_BYTES);
-        let oldest = self
-            .now()
-            .saturating_sub_unsigned(max_age.saturating_mul(1_000_000_000));
+        let oldest = self.oldest(options);
         let mut total: u64 = retained.iter().filter_map(|b| b.bytes).sum();
         // Oldest end first.
         for record in &retained {
@@ -86,6 +84,40 @@ impl Engine {
             }
         }
         self.remove_branch_dir(record)
+    }
+
+    /// Branches and explorations that ended long ago and of which nothing is retained: their logs,
+    /// what their attempts left in `FORKPOINT_OUT`, and their rows.
+    fn free_records(&self, options: &GcOptions, report: &mut GcReport) -> Result<()> {
+        let oldest = self.oldest(options);
+        let old = |ended: Option<i64>| ended.is_some_and(|ended| ended < oldest);
+        let branches = self.store().branches(None, true)?;
+        for record in branches.iter().filter(|b| old(b.ended_ns) && !b.retained) {
+            report.items.push(format!("branch {}: its log and record", crate::branch::name(record)));
+            if options.dry_run {
+                continue;
+            }
+            self.remove_branch_dir(record)?;
+            if self.store().children(record.id)?.is_empty() {
+                self.store().remove_branch(record.id)?;
+            }
+        }
+        let explorations = self.store().explorations(false)?;
+        for exploration in explorations.iter().filter(|x| old(x.ended_ns)) {
+            report.items.push(format!("exploration {}: its logs and record", exploration.id));
+            if options.dry_run {
+                continue;
+            }
+            self.remove_tree(&self.paths().exploration(exploration.id))?;
+            self.store().remove_exploration(exploration.id)?;
+        }
+        Ok(())
+    }
+
+    /// What ended before this is old.
+    fn oldest(&self, options: &GcOptions) -> i64 {
+        let max_age = options.max_age_s.unwrap_or(DEFAULT_MAX_AGE_S);
+        self.now().saturating_sub_unsigned(max_age.saturating_mul(1_000_000_000))
     }
 
     fn free_layers(&self, options: &GcOptions, report: &mut GcReport) -> Result<()> {

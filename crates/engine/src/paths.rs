@@ -1,6 +1,6 @@
 //! Where things lie in the store. Must not touch the file system.
 
-use forkpoint_model::{BranchId, CommitId, LayerId};
+use forkpoint_model::{BranchId, CommitId, ExplorationId, LayerId};
 use std::path::{Path, PathBuf};
 
 /// What follows a layer's name in the name of its work directory.
@@ -45,6 +45,10 @@ impl Paths {
     }
     pub(crate) fn log(&self, id: BranchId) -> PathBuf {
         self.branch(id).join("log")
+    }
+    /// Logs of an exploration's preparation and baseline.
+    pub(crate) fn exploration(&self, id: ExplorationId) -> PathBuf {
+        self.store.join("explorations").join(id.to_string())
     }
     pub(crate) fn socket(&self, id: BranchId) -> PathBuf {
         self.branch(id).join("sock")
