@@ -5,6 +5,7 @@ use crate::disk::Disk;
 use crate::engine::Engine;
 use crate::lock::Lock;
 use crate::options::{AbortOptions, AbortReport, CommitOptions};
+use crate::recover::list;
 use forkpoint_model::participant::{Discarded, Participant};
 use forkpoint_model::state::{BranchEvent, BranchState, step};
 use forkpoint_model::{Conflict, Result};
@@ -69,6 +70,10 @@ impl Branch {
             })?;
             Ok(ended)
         })?;
+        // Only now, since the lock goes with it.
+        if !leaves_transcript(&record) {
+            self.engine.remove_branch_dir(&record)?;
+        }
         Ok(AbortReport {
             state: ended.state,
             left,
@@ -93,14 +98,25 @@ impl Engine {
             }
         }
         self.remove_tree(&self.paths().root_upper(record.id))?;
-        // An attempt's transcript is kept with its exploration, also when it lost.
-        if !retain && record.exploration.is_none() {
-            self.remove_branch_dir(record)?;
+        if !retain && !leaves_transcript(record) {
+            self.empty_branch_dir(record)?;
         }
         Ok(left)
     }
 
-    /// Removes a branch's directory, but for the lock that is held on it.
+    /// Removes what is in a branch's directory, but for the lock that is held on it: were that gone,
+    /// another process could take a fresh one before the branch's end is recorded.
+    fn empty_branch_dir(&self, record: &BranchRecord) -> Result<()> {
+        let lock = self.paths().branch_lock(record.id);
+        for path in list(&self.paths().branch(record.id))? {
+            if path != lock {
+                self.remove_tree(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a branch's directory, with its lock: for one whose end is recorded.
     pub(crate) fn remove_branch_dir(&self, record: &BranchRecord) -> Result<()> {
         self.remove_tree(&self.paths().branch(record.id))
     }
@@ -108,7 +124,11 @@ impl Engine {
     /// Drops the layers of a committed branch.
     pub(crate) fn release_layers(&self, record: &BranchRecord) -> Result<()> {
         debug_assert_eq!(record.state, BranchState::Committed);
-        self.discard(record, false).map(drop)
+        self.discard(record, false)?;
+        match leaves_transcript(record) {
+            true => Ok(()),
+            false => self.remove_branch_dir(record),
+        }
     }
 
     /// Bytes of a branch's own delta.
@@ -122,4 +142,10 @@ impl Engine {
         }
         Ok(bytes)
     }
+}
+
+/// Whether log and output outlive the branch: those of an attempt are kept with its exploration,
+/// also when it lost, and those of a retained branch are there to be looked at.
+fn leaves_transcript(record: &BranchRecord) -> bool {
+    record.retained || record.exploration.is_some()
 }

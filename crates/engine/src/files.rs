@@ -39,10 +39,15 @@ pub(crate) const GC_LOCK: &str = "gc.lock";
 /// The name of the lock in a scratch directory, held while its owner lives.
 pub(crate) const SCRATCH_LOCK: &str = "lock";
 
+/// Shared by whoever makes a scratch directory, until its own lock is held; recovery takes it alone
+/// while it looks which of them belong to nobody.
+pub(crate) const MAKING_SCRATCH_LOCK: &str = "scratch.lock";
+
 impl Scratch {
     pub(crate) fn new(engine: &Engine, prefix: &str) -> Result<Self> {
         let name = format!("{prefix}-{:016x}", forkpoint_sys::rand::bits());
         let path = engine.paths().tmp().join(name);
+        let _making = lock::shared(&engine.paths().store().join(MAKING_SCRATCH_LOCK))?;
         make_dir(&path)?;
         let lock = lock::file(&path.join(SCRATCH_LOCK), || {
             codes::BUSY.error("a fresh lock is held")
@@ -299,8 +304,10 @@ impl Engine {
 
     /// Why no overlay can be had over a directory; `None` when one can.
     pub(crate) fn why_no_overlay(&self, dir: &Path) -> Result<Option<String>> {
+        // Not in `tmp/` itself, where another process's recovery would take it for a dead one's.
+        let scratch = Scratch::new(self, "probe")?;
         let request = FsRequest::Probe {
-            store: self.paths().tmp(),
+            store: scratch.path().to_owned(),
             base: dir.to_owned(),
             rootless: self.rootless(),
         };

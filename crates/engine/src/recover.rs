@@ -7,11 +7,11 @@ use crate::branch::{Branch, identity, kill_recorded, name};
 use crate::codes;
 use crate::drive::Driver;
 use crate::engine::Engine;
-use crate::files::SCRATCH_LOCK;
+use crate::files::{MAKING_SCRATCH_LOCK, SCRATCH_LOCK};
 use crate::lock;
 use crate::options::CommitOptions;
 use forkpoint_model::Result;
-use forkpoint_model::commit::{Coordinator, Outcome};
+use forkpoint_model::commit::{Coordinator, Event, Outcome};
 use forkpoint_model::state::{BranchEvent, BranchState};
 use forkpoint_sandbox::is_alive;
 use forkpoint_store::{CommitRecord, ExplorationRecord, ExplorationState};
@@ -112,19 +112,20 @@ fn forget_dead_processes(engine: &Engine, said: &mut Vec<String>) -> Result<()> 
         if is_alive(&identity(process))? {
             continue;
         }
-        let branch = Branch::new(engine.clone(), record.id);
-        let Ok(_lock) = branch.lock() else { continue };
-        // Read again under the lock: a new one may have been started meanwhile.
-        if branch.record()?.process.as_ref() == Some(process) {
-            engine
-                .store()
-                .modify_branch(record.id, |b| b.process = None)?;
-            if process.boot_id != crate::engine::process_identity()?.boot_id {
-                said.push(format!(
-                    "{} was running when this machine went down",
-                    name(&record)
-                ));
+        // Without the branch's lock, which whoever works on it must find free: a process started
+        // meanwhile is another one and stays.
+        let mut forgotten = false;
+        engine.store().modify_branch(record.id, |b| {
+            forgotten = b.process.as_ref() == Some(process);
+            if forgotten {
+                b.process = None;
             }
+        })?;
+        if forgotten && process.boot_id != crate::engine::process_identity()?.boot_id {
+            said.push(format!(
+                "{} was running when this machine went down",
+                name(&record)
+            ));
         }
     }
     Ok(())
@@ -159,7 +160,12 @@ fn resume_commit(engine: &Engine, commit: &CommitRecord, said: &mut Vec<String>)
         said.push(format!("commit {} waits: {}", commit.id, why.message));
         return Ok(());
     }
-    let (coordinator, first) = Coordinator::recover(commit.durable());
+    let (mut coordinator, mut first) = Coordinator::recover(commit.durable());
+    if matches!(coordinator.outcome(), Some(Outcome::ApplyBlocked { .. })) {
+        // Whatever blocked it may be gone: a full disk, a worker that was killed. What still blocks
+        // it is found before anything is changed.
+        first.extend(coordinator.handle(Event::ResolveForward));
+    }
     let line = match driver.run(coordinator, first) {
         Ok(Outcome::Committed { generation }) => {
             drop(driver);
@@ -220,25 +226,40 @@ fn finish_rollback(branch: &Branch, said: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// Removes scratch directories whose owner is dead.
+/// Removes the scratch directories of processes that are gone.
 fn sweep_scratch(engine: &Engine, said: &mut Vec<String>) -> Result<()> {
-    for path in list(&engine.paths().tmp())? {
-        if !path.is_dir() {
-            continue;
-        }
-        // A directory that has no lock yet belongs to somebody who has just made it, or to nobody;
-        // taking the lock tells.
-        let Ok(_lock) = lock::file(&path.join(SCRATCH_LOCK), || codes::BUSY.error("in use")) else {
-            continue;
-        };
-        if let Err(error) = engine.remove_tree(&path) {
+    for (path, _lock) in dead_scratch(engine)? {
+        let removed = engine.remove_tree(&path);
+        // Its owner may have been removing it when we looked.
+        if let Err(error) = removed
+            && path.exists()
+        {
             said.push(format!("{} could not be removed: {error}", path.display()));
         }
     }
     Ok(())
 }
 
-fn list(dir: &Path) -> Result<Vec<std::path::PathBuf>> {
+/// Those whose lock can be taken, with it. None while somebody is making one: a directory whose
+/// owner has not locked it yet looks like a dead one's.
+fn dead_scratch(engine: &Engine) -> Result<Vec<(std::path::PathBuf, lock::Lock)>> {
+    let guard = engine.paths().store().join(MAKING_SCRATCH_LOCK);
+    let Ok(_alone) = lock::file(&guard, || codes::BUSY.error("in use")) else {
+        return Ok(Vec::new());
+    };
+    let mut dead = Vec::new();
+    for path in list(&engine.paths().tmp())? {
+        let locked = path
+            .is_dir()
+            .then(|| lock::file(&path.join(SCRATCH_LOCK), || codes::BUSY.error("in use")));
+        if let Some(Ok(lock)) = locked {
+            dead.push((path, lock));
+        }
+    }
+    Ok(dead)
+}
+
+pub(crate) fn list(dir: &Path) -> Result<Vec<std::path::PathBuf>> {
     let io = |e| codes::IO.io(format!("cannot list {}", dir.display()), e);
     match std::fs::read_dir(dir) {
         Ok(entries) => entries.map(|e| e.map(|e| e.path()).map_err(io)).collect(),

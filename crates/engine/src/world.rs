@@ -13,8 +13,8 @@ use forkpoint_model::state::{ForkLayer, check_fork_point};
 use forkpoint_model::{BranchId, Generation, GroupId, LayerId, Result, Source, WorldId};
 use forkpoint_sandbox::Network;
 use forkpoint_store::{
-    BranchRecord, CommitState, DiskKind, DiskRecord, LayerKind, LayerRecord, NetworkKind,
-    WorldRecord,
+    BranchRecord, CommitState, DiskKind, DiskRecord, Durability, LayerKind, LayerRecord,
+    NetworkKind, WorldRecord,
 };
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -145,8 +145,15 @@ impl Engine {
             head: Generation(0),
             created_ns,
         };
-        store.insert_world(&record)?;
-        Ok(record)
+        store.batch(Durability::Normal, |store| {
+            // Another process may have been faster.
+            let path = &record.disks[0].path;
+            if let Some(found) = store.find_world(path, DiskKind::InPlace)? {
+                return Ok(found);
+            }
+            store.insert_world(&record)?;
+            Ok(record.clone())
+        })
     }
 }
 
