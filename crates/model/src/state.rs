@@ -387,8 +387,10 @@ fn refused(state: BranchState, event: &BranchEvent) -> Error {
     };
     let message = format!("the branch is {} and cannot {wanted}", words(state));
     let hint = match state {
-        Open => "seal it first (forkpoint stop BRANCH)",
-        Applying | ApplyBlocked | RollbackIncomplete => "forkpoint resolve BRANCH",
+        Open => "seal it first: end what runs in it",
+        Applying | ApplyBlocked | RollbackIncomplete => {
+            "remove what is in the way (forkpoint history says what): the next command goes on by itself"
+        }
         Staged => "another command is committing it: wait for that one",
         Committed => "forkpoint undo takes a commit back; fork the directory for new work",
         Sealed | Verified { .. } => "",

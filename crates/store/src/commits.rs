@@ -241,7 +241,7 @@ impl Store {
         if let Some(by) = self.active_commit(commit.world)? {
             return Err(codes::COMMIT_STATE
                 .error(format!("commit {by} of the same world is under way"))
-                .hint("wait for it, or forkpoint resolve"));
+                .hint("wait for it; if it is blocked, forkpoint history says by what"));
         }
         let later = self.commits(commit.world)?.into_iter().find(|c| {
             c.to > commit.to && !matches!(c.state, CommitState::Undone | CommitState::Aborted)
