@@ -13,7 +13,7 @@ use forkpoint_fs::delta::ChangeSet;
 use forkpoint_fs::ops::{FsRequest, FsResponse};
 use forkpoint_fs::protect::ProtectOptions;
 use forkpoint_fs::stamp::{self, Stamp};
-use forkpoint_model::{BranchId, CommitId, Generation, Result};
+use forkpoint_model::{BranchId, CommitId, Generation, Result, WorldId};
 use std::path::{Path, PathBuf};
 
 /// What is known of a disk's base as it was when its branch was forked.
@@ -109,6 +109,21 @@ impl Engine {
     /// Disks of one commit stage apart from each other.
     fn stage_place(&self, txn: CommitId, index: usize) -> PathBuf {
         self.paths().stage(txn).join(format!("disk-{index}"))
+    }
+
+    /// Undo layers that had to be kept inside a base, for want of another place on its file system: a
+    /// branch must not see them.
+    pub(crate) fn staged_in(&self, world: WorldId, disks: &[DiskLayers]) -> Result<Vec<PathBuf>> {
+        let commits = self.store().commits(world)?;
+        let inside = commits
+            .iter()
+            .filter(|c| c.decided_ns.is_some())
+            .flat_map(|commit| {
+                disks
+                    .iter()
+                    .map(|d| d.target.join(forkpoint_fs::apply::own_name(commit.id)))
+            });
+        Ok(inside.filter(|path| path.is_dir()).collect())
     }
 
     fn owners(&self) -> Owners {

@@ -11,7 +11,7 @@ use crate::lock::{self, Lock};
 use crate::options::{Deltas, Dropped, SealOptions, SealReport, Side};
 use crate::world::World;
 use forkpoint_fs::delta::ChangeSet;
-use forkpoint_model::state::{BranchEvent, BranchState};
+use forkpoint_model::state::{BranchEvent, BranchState, ForkLayer};
 use forkpoint_model::{BranchId, Error, Result};
 use forkpoint_sandbox::{Network, ProcessIdentity, Sandbox, SandboxSpec, is_alive, kill_process};
 use forkpoint_store::{BranchRecord, NetworkKind, ProcessRecord};
@@ -329,12 +329,16 @@ impl Branch {
             NetworkKind::Host => Network::Host,
         };
         let mut spec = SandboxSpec::new(self.id, self.engine.inner.identity.clone(), root_upper);
+        // At the reasoning layer there is no effect path: what it says is all that comes of it.
+        let shut = record.layer == ForkLayer::Reasoning;
         spec.disks = disks
             .iter()
-            .map(|d| d.mount(!record.durable, false))
+            .map(|d| d.mount(!record.durable, shut))
             .collect();
         spec.root_layers = record.root_layers.iter().map(|&l| paths.layer(l)).collect();
         spec.masks = self.engine.masks();
+        spec.masks
+            .extend(self.engine.staged_in(record.world, &disks)?);
         spec.out_dir = Some(out);
         spec.network = start.network.unwrap_or(kept);
         spec.limits = start.limits;

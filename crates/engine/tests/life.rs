@@ -4,7 +4,8 @@ mod common;
 
 use common::{Place, ok, run};
 use forkpoint_engine::{
-    AbortOptions, BranchState, ChangeKind, CommitOptions, CommitOutcome, ForkOptions, SealOptions,
+    AbortOptions, BranchState, ChangeKind, CommitOptions, CommitOutcome, ForkOptions, Layer,
+    SealOptions,
 };
 use std::fs;
 
@@ -255,4 +256,32 @@ fn a_checkpoint_can_be_forked_again_and_again() {
         .unwrap();
     assert_eq!(ok(&fork, "cat f"), "1");
     assert_eq!(ok(&branch, "cat f"), "2");
+}
+
+#[test]
+fn law_04_a_reasoning_fork_has_no_effect_path_and_ends_discarded() {
+    let place = Place::new();
+    place.write("f", "1");
+    let reasoning = ForkOptions {
+        layer: Layer::Reasoning,
+        ..ForkOptions::default()
+    };
+    let effect = place.fork();
+    let refused = effect.fork(&reasoning).err().expect("an unsafe fork point");
+    assert!(refused.message.contains("disk:0"), "{refused}");
+    let fork = place
+        .world()
+        .fork(&reasoning)
+        .unwrap()
+        .pop()
+        .unwrap()
+        .unwrap();
+    assert_eq!(
+        ok(&fork, "cat f; ! echo 2 > f; ! touch g; echo proposal"),
+        "1proposal\n"
+    );
+    assert!(fork.commit(&CommitOptions::default()).is_err());
+    let report = fork.abort(&AbortOptions::default()).unwrap();
+    assert_eq!(report.state, BranchState::Discarded);
+    assert_eq!(place.read("f"), "1");
 }

@@ -31,7 +31,7 @@ pub use journal::Journal;
 pub use prepare::MAX_NOTES;
 pub use redo::{redo, redo_with};
 pub use stage::{stage, stage_with};
-pub use stage_dir::{stage_dir, stage_places};
+pub use stage_dir::{own_name, stage_dir, stage_places};
 pub use undo::{check_undo, undo, undo_with};
 
 use forkpoint_model::Result;

@@ -48,7 +48,8 @@ pub fn stage_places(base: &Path, preferred: &Path, txn: CommitId) -> Vec<PathBuf
     places
 }
 
-fn own_name(txn: CommitId) -> String {
+/// What a stage outside the store is called.
+pub fn own_name(txn: CommitId) -> String {
     format!(".forkpoint-{txn}")
 }
 
