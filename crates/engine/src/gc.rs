@@ -93,7 +93,10 @@ impl Engine {
         let old = |ended: Option<i64>| ended.is_some_and(|ended| ended < oldest);
         let branches = self.store().branches(None, true)?;
         for record in branches.iter().filter(|b| old(b.ended_ns) && !b.retained) {
-            report.items.push(format!("branch {}: its log and record", crate::branch::name(record)));
+            report.items.push(format!(
+                "branch {}: its log and record",
+                crate::branch::name(record)
+            ));
             if options.dry_run {
                 continue;
             }
@@ -104,7 +107,10 @@ impl Engine {
         }
         let explorations = self.store().explorations(false)?;
         for exploration in explorations.iter().filter(|x| old(x.ended_ns)) {
-            report.items.push(format!("exploration {}: its logs and record", exploration.id));
+            report.items.push(format!(
+                "exploration {}: its logs and record",
+                exploration.id
+            ));
             if options.dry_run {
                 continue;
             }
@@ -117,7 +123,8 @@ impl Engine {
     /// What ended before this is old.
     fn oldest(&self, options: &GcOptions) -> i64 {
         let max_age = options.max_age_s.unwrap_or(DEFAULT_MAX_AGE_S);
-        self.now().saturating_sub_unsigned(max_age.saturating_mul(1_000_000_000))
+        self.now()
+            .saturating_sub_unsigned(max_age.saturating_mul(1_000_000_000))
     }
 
     fn free_layers(&self, options: &GcOptions, report: &mut GcReport) -> Result<()> {

@@ -7,8 +7,8 @@ use crate::{
     schema,
 };
 use forkpoint_model::Result;
-use rusqlite::{Connection, OpenFlags};
 use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags};
 use std::{
     cell::Cell,
     fs,
