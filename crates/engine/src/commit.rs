@@ -8,9 +8,9 @@ use crate::engine::Engine;
 use crate::options::{CommitOptions, CommitOutcome, CommitReport, SealOptions, UndoReport};
 use crate::world::World;
 use forkpoint_fs::conflict::Drift;
-use forkpoint_model::commit::{Coordinator, Outcome};
+use forkpoint_model::commit::{Coordinator, Lost, Outcome};
 use forkpoint_model::participant::{ChangeSummary, Participant};
-use forkpoint_model::state::BranchEvent;
+use forkpoint_model::state::{BranchEvent, BranchState};
 use forkpoint_model::{BranchId, CommitId, Conflict, Result, Source};
 use forkpoint_store::{BranchRecord, CommitState, HistoryRecord};
 use std::path::Path;
@@ -37,10 +37,19 @@ impl Branch {
         forkpoint_model::state::may_commit(&self.record()?.context(), options.force)?;
         let engine = &self.engine;
         let mut driver = Driver::new(engine, &world, self.id, Some(&lock), options)?;
-        quiet(engine, &world, &record, options.stop_others)?;
-
         let txn = engine.draw(CommitId::from_bits);
         let mut report = CommitReport::new(txn, record.generation);
+        // Whoever held the base until now may have been a sibling, or have made this branch stale.
+        let now = self.record()?;
+        if now.state == BranchState::Invalidated {
+            report.outcome = CommitOutcome::Lost {
+                why: lost(&Lost::Sibling { winner: None }),
+            };
+            return Ok(report);
+        }
+        forkpoint_model::state::may_commit(&now.context(), options.force)?;
+        quiet(engine, &world, &record, options.stop_others)?;
+
         if let Some(outcome) = self.consider(&mut driver, options, &mut report)? {
             report.outcome = outcome;
             return Ok(report);
@@ -334,8 +343,7 @@ fn worse(a: Drift, b: Drift) -> Drift {
     }
 }
 
-pub(crate) fn lost(why: &forkpoint_model::commit::Lost) -> String {
-    use forkpoint_model::commit::Lost;
+pub(crate) fn lost(why: &Lost) -> String {
     match why {
         Lost::Reserved { by } => format!("commit {by} of the same base is under way"),
         Lost::HeadMoved { head } => format!("the base is at generation {} now", head.0),

@@ -11,7 +11,7 @@ use crate::world::World;
 use forkpoint_model::commit::{Command, CommitPlan, Coordinator, Event, Outcome};
 use forkpoint_model::participant::{ApplyOutcome, Participant};
 use forkpoint_model::{BranchId, CommitId, Error, ParticipantId, Result};
-use forkpoint_store::{CommitRecord, Decision, Race};
+use forkpoint_store::{CommitRecord, Decision, DiskRecord, Race};
 use std::collections::VecDeque;
 
 /// No commit takes more steps than this; a coordinator that asks for more is at fault.
@@ -39,14 +39,16 @@ impl<'a> Driver<'a> {
     ) -> Result<Self> {
         let mut bases = Vec::new();
         for disk in world.disks() {
-            bases.push(lock::directory(&disk.path, || {
+            let lock = lock::directory(&disk.path, || {
                 codes::BASE_BUSY
                     .error(format!(
                         "{} is being committed to by another process",
                         disk.path.display()
                     ))
                     .hint("wait for it to end, then try again")
-            })?);
+            })?;
+            same_directory(&lock, disk)?;
+            bases.push(lock);
         }
         if engine.rootless() {
             // The worker applies: its hold ends only when nothing can be applied any more, even if
@@ -258,6 +260,22 @@ impl<'a> Driver<'a> {
         }
         Ok(())
     }
+}
+
+/// Refuses a directory that was put in the place of the one the branches were forked from. Not by
+/// the device's number, which some file systems draw anew at every mount.
+fn same_directory(lock: &Lock, disk: &DiskRecord) -> Result<()> {
+    let meta = rustix::fs::fstat(lock.fd())
+        .map_err(|e| codes::BASE.io(format!("cannot look at {}", disk.path.display()), e))?;
+    if meta.st_ino == disk.ino {
+        return Ok(());
+    }
+    Err(codes::BASE
+        .error(format!(
+            "{} is not the directory it was when the branch was forked",
+            disk.path.display()
+        ))
+        .hint("put the old directory back, or abort the branch and fork anew"))
 }
 
 fn applied(

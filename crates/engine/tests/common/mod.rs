@@ -1,6 +1,12 @@
 //! A store and a base in a temporary directory, for tests that run real branches.
 #![allow(dead_code)]
 
+pub(crate) mod drive;
+#[allow(unreachable_pub)]
+#[path = "../../../fs/tests/common/ops.rs"]
+pub(crate) mod ops;
+pub(crate) mod tree;
+
 use forkpoint_engine::{
     Branch, Engine, EngineOptions, ExitKind, ForkOptions, Stream, World, WorldOptions,
 };
@@ -17,6 +23,12 @@ impl Place {
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         fs::create_dir(dir.path().join("base")).expect("a base");
+        let engine = open(dir.path());
+        Self { dir, engine }
+    }
+
+    /// A place in a directory that has a `base` already.
+    pub(crate) fn within(dir: tempfile::TempDir) -> Self {
         let engine = open(dir.path());
         Self { dir, engine }
     }
@@ -70,9 +82,44 @@ impl Place {
     pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
     }
+
+    /// Closes the engine; the directory stays until the returned handle is dropped.
+    pub(crate) fn close(self) -> tempfile::TempDir {
+        self.dir
+    }
 }
 
-fn open(dir: &Path) -> Engine {
+/// Says why a test, or a part of it, does not run here.
+pub(crate) fn skip(why: &str) {
+    eprintln!("SKIP: {why}");
+}
+
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Runs a program on the host; its output. It must succeed.
+#[track_caller]
+pub(crate) fn host(program: &str, args: &[&str]) -> String {
+    let output = std::process::Command::new(program)
+        .args(args)
+        .output()
+        .unwrap_or_else(|e| panic!("{program}: {e}"));
+    assert!(
+        output.status.success(),
+        "{program} {args:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Whether a program is there.
+pub(crate) fn has(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|dir| dir.join(program).exists())
+}
+
+pub(crate) fn open(dir: &Path) -> Engine {
     let env = std::env::vars_os()
         .filter(|(key, _)| key == "PATH")
         .collect();
@@ -87,8 +134,21 @@ fn open(dir: &Path) -> Engine {
 
 /// Runs a shell command in a branch; its output and exit status.
 pub(crate) fn run(branch: &Branch, script: &str) -> (i32, String) {
+    run_with(branch, script, Stream::Null, &[])
+}
+
+/// The same with a standard input and variables.
+pub(crate) fn run_with(
+    branch: &Branch,
+    script: &str,
+    stdin: Stream,
+    env: &[(&str, &str)],
+) -> (i32, String) {
     let mut command = branch.command("/bin/sh");
-    command.args(["-c", script]).stdin(Stream::Null);
+    command.args(["-c", script]).stdin(stdin);
+    for (key, value) in env {
+        command.env(key, value);
+    }
     let output = command
         .output()
         .unwrap_or_else(|e| panic!("{script}: {e} ({})", e.hint));
@@ -104,4 +164,30 @@ pub(crate) fn ok(branch: &Branch, script: &str) -> String {
     let (code, text) = run(branch, script);
     assert_eq!(code, 0, "{script}: {text}");
     text
+}
+
+/// A small file system in memory, for root. Unmounted when dropped.
+pub(crate) struct Mounted(PathBuf);
+
+pub(crate) fn mount_tmpfs(at: &Path, size: &str) -> Mounted {
+    let options = format!("size={size},mode=0700");
+    let at = at.to_str().expect("text");
+    host("mount", &["-t", "tmpfs", "-o", &options, "tmpfs", at]);
+    Mounted(at.into())
+}
+
+impl Mounted {
+    /// Anything that was just mounted there.
+    pub(crate) fn at(dir: &Path) -> Self {
+        Self(dir.to_owned())
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let status = std::process::Command::new("umount")
+            .args(["-l".as_ref(), self.0.as_os_str()])
+            .status();
+        assert!(std::thread::panicking() || status.is_ok_and(|s| s.success()));
+    }
 }
