@@ -106,7 +106,11 @@ pub struct StackBytes {
 
 impl From<Stack> for StackBytes {
     fn from(stack: Stack) -> Self {
-        Self { lowers: stack.lowers, upper: stack.upper, work: stack.work }
+        Self {
+            lowers: stack.lowers,
+            upper: stack.upper,
+            work: stack.work,
+        }
     }
 }
 
@@ -130,28 +134,52 @@ pub enum ApplyResponse {
 /// Performs a request.
 pub fn execute(request: ApplyRequest) -> Result<ApplyResponse> {
     Ok(match request {
-        ApplyRequest::Check { changes, base, stamp, options } => {
-            ApplyResponse::Conflicts(conflict::check(&changes, &base, stamp, &options)?)
-        }
-        ApplyRequest::Drift { base, stamp, ignore, baseline, budget } => ApplyResponse::Drift(
-            conflict::drift(&base, stamp, &ignore, baseline.as_ref(), budget)?,
-        ),
-        ApplyRequest::Protect { stack, copied, top, globs, options, volatile } => {
-            ApplyResponse::Restored(protected(stack, copied, top, &globs, &options, volatile)?)
-        }
+        ApplyRequest::Check {
+            changes,
+            base,
+            stamp,
+            options,
+        } => ApplyResponse::Conflicts(conflict::check(&changes, &base, stamp, &options)?),
+        ApplyRequest::Drift {
+            base,
+            stamp,
+            ignore,
+            baseline,
+            budget,
+        } => ApplyResponse::Drift(conflict::drift(
+            &base,
+            stamp,
+            &ignore,
+            baseline.as_ref(),
+            budget,
+        )?),
+        ApplyRequest::Protect {
+            stack,
+            copied,
+            top,
+            globs,
+            options,
+            volatile,
+        } => ApplyResponse::Restored(protected(stack, copied, top, &globs, &options, volatile)?),
         ApplyRequest::Stage { request, txn } => {
             ApplyResponse::Staged(Box::new(staged(*request, txn)?))
         }
-        ApplyRequest::Redo { base, journal } => {
-            ApplyResponse::Redo(apply::redo(&base, &journal)?)
-        }
-        ApplyRequest::Undo { base, journal, dry: false } => {
-            ApplyResponse::Redo(apply::undo(&base, &journal)?)
-        }
-        ApplyRequest::Undo { base, journal, dry: true } => {
-            ApplyResponse::Redo(apply::check_undo(&base, &journal)?)
-        }
-        ApplyRequest::DiscardStage { base, preferred, txn } => {
+        ApplyRequest::Redo { base, journal } => ApplyResponse::Redo(apply::redo(&base, &journal)?),
+        ApplyRequest::Undo {
+            base,
+            journal,
+            dry: false,
+        } => ApplyResponse::Redo(apply::undo(&base, &journal)?),
+        ApplyRequest::Undo {
+            base,
+            journal,
+            dry: true,
+        } => ApplyResponse::Redo(apply::check_undo(&base, &journal)?),
+        ApplyRequest::DiscardStage {
+            base,
+            preferred,
+            txn,
+        } => {
             for place in apply::stage_places(&base, &preferred, txn) {
                 remove(&place)?;
             }
@@ -174,8 +202,15 @@ fn protected(
         true => forkpoint_sys::openat::directory(&stack.upper)
             .map_err(|e| crate::codes::READ.io(stack.upper.display(), e))?,
         false => {
-            let how = MountOptions { volatile, userxattr: options.userxattr };
-            let stack = Stack { lowers: stack.lowers, upper: stack.upper, work: stack.work };
+            let how = MountOptions {
+                volatile,
+                userxattr: options.userxattr,
+            };
+            let stack = Stack {
+                lowers: stack.lowers,
+                upper: stack.upper,
+                work: stack.work,
+            };
             view::mount(&stack, &how)?
         }
     };
