@@ -154,7 +154,10 @@ impl Branch {
                     continue;
                 }
                 let below = prepared.get(index).copied().unwrap_or(0);
-                let top = disk.compared().len() - 1 - if disk.copy { 0 } else { below };
+                let top = match disk.copy {
+                    true => 1,
+                    false => disk.all().len() - 1 - below,
+                };
                 let volatile = !record.durable;
                 report.restored.extend(self.engine.protect(
                     disk,

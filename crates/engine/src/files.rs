@@ -319,6 +319,17 @@ impl Engine {
                 .error(format!("{} is on a read-only file system", dir.display()))
                 .hint("nothing could be committed into it: copy it to a writable place first"));
         }
+        if !self.rootless() && !support.overlay && support.store_fs_type == "overlay" {
+            return Err(forkpoint_fs::codes::MOUNT
+                .error(format!(
+                    "the store {} is on overlayfs, which cannot map ids: root's branches could not own their files",
+                    self.paths().store().display()
+                ))
+                .hint(
+                    "set FORKPOINT_HOME to a directory on ext4, XFS, btrfs or tmpfs (in a container: \
+                     on a volume), or run as an ordinary user",
+                ));
+        }
         if support.remote {
             return Err(codes::BASE
                 .error(format!(

@@ -37,11 +37,11 @@ impl DiskLayers {
         layers
     }
 
-    /// The layers as a comparison with the bottom needs them: in copy mode the tree and what it was
-    /// copied from.
+    /// The layers as applying needs them. One alone is a whole copy: there is nothing to be seen
+    /// through it, and no overlay could be made of it and what it was copied from.
     pub(crate) fn compared(&self) -> Vec<PathBuf> {
         match self.copy {
-            true => vec![self.upper.clone(), self.bottom.clone()],
+            true => vec![self.upper.clone()],
             false => self.all(),
         }
     }

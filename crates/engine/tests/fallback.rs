@@ -31,31 +31,58 @@ fn commit(branch: &Branch) {
     );
 }
 
-/// A place whose directory is an overlay, on which no upper can lie.
-fn on_overlay() -> Option<(Place, Mounted, tempfile::TempDir)> {
-    if !is_root() {
-        skip("mounting an overlay on the host needs root");
-        return None;
+/// Mounts an overlay at `at` over `lower`, with its upper below `under`.
+fn overlay(at: &Path, lower: &Path, under: &Path) -> Mounted {
+    let dirs = ["upper", "work"].map(|name| under.join(name));
+    for dir in &dirs {
+        fs::create_dir_all(dir).unwrap();
     }
+    let options = format!(
+        "lowerdir={},upperdir={},workdir={}",
+        lower.display(),
+        dirs[0].display(),
+        dirs[1].display()
+    );
+    let at_text = at.to_str().unwrap();
+    host(
+        "mount",
+        &["-t", "overlay", "-o", &options, "overlay", at_text],
+    );
+    Mounted::at(at)
+}
+
+/// A place over which no overlay can be had, and what must be unmounted afterwards. For root the base
+/// is an overlay over an overlay, as deep as the kernel goes. For others everything lies on an
+/// overlay, where no upper can be, in a directory that somebody else has to make:
+/// `FORKPOINT_TEST_OVERLAY`.
+fn without_overlay() -> Option<(Place, Vec<Mounted>, tempfile::TempDir)> {
     let under = tempfile::tempdir().unwrap();
-    let dir = |name: &str| {
-        let path = under.path().join(name);
-        fs::create_dir(&path).unwrap();
-        path.to_str().unwrap().to_owned()
-    };
-    let (lower, upper, work) = (dir("lower"), dir("upper"), dir("work"));
-    let over = tempfile::tempdir().unwrap();
-    let options = format!("lowerdir={lower},upperdir={upper},workdir={work}");
-    let at = over.path().to_str().unwrap();
-    host("mount", &["-t", "overlay", "-o", &options, "overlay", at]);
-    let mounted = Mounted::at(over.path());
-    fs::create_dir(over.path().join("base")).unwrap();
-    Some((Place::within(over), mounted, under))
+    if !is_root() {
+        let Some(dir) = std::env::var_os("FORKPOINT_TEST_OVERLAY") else {
+            skip("FORKPOINT_TEST_OVERLAY names no directory on an overlay");
+            return None;
+        };
+        let dir = tempfile::tempdir_in(dir).unwrap();
+        fs::create_dir(dir.path().join("base")).unwrap();
+        return Some((Place::within(dir), Vec::new(), under));
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (base, lower, middle) = (
+        dir.path().join("base"),
+        under.path().join("lower"),
+        under.path().join("middle"),
+    );
+    for path in [&base, &lower, &middle] {
+        fs::create_dir(path).unwrap();
+    }
+    let first = overlay(&middle, &lower, &under.path().join("1"));
+    let second = overlay(&base, &middle, &under.path().join("2"));
+    Some((Place::within(dir), vec![second, first], under))
 }
 
 #[test]
-fn a_store_on_an_overlay_serves_copies_and_says_so() {
-    let Some((place, _mounted, _under)) = on_overlay() else {
+fn where_overlays_cannot_serve_branches_are_copies_and_it_is_said() {
+    let Some((place, _mounted, _under)) = without_overlay() else {
         return;
     };
     place.write("a", "a");
@@ -130,7 +157,7 @@ fn a_store_on_an_overlay_serves_copies_and_says_so() {
 
 #[test]
 fn copies_meet_conflicts_and_siblings_as_overlays_do() {
-    let Some((place, _mounted, _under)) = on_overlay() else {
+    let Some((place, _mounted, _under)) = without_overlay() else {
         return;
     };
     place.write("a", "a");
@@ -150,6 +177,24 @@ fn copies_meet_conflicts_and_siblings_as_overlays_do() {
     commit(&forks[1]);
     assert_eq!(place.read("b"), "1");
     assert_eq!(forks[0].state().unwrap(), BranchState::Invalidated);
+}
+
+#[test]
+fn a_store_on_an_overlay_is_refused_to_root_before_anything_starts() {
+    if !is_root() {
+        return skip("for an ordinary user it serves copies");
+    }
+    let under = tempfile::tempdir().unwrap();
+    let over = tempfile::tempdir().unwrap();
+    let lower = under.path().join("lower");
+    fs::create_dir(&lower).unwrap();
+    let _mounted = overlay(over.path(), &lower, under.path());
+    fs::create_dir(over.path().join("base")).unwrap();
+    let place = Place::within(over);
+    let options = WorldOptions::default();
+    let error = place.engine.world(&place.base(), options).err().unwrap();
+    assert_eq!(error.kind, forkpoint_engine::Kind::Unavailable, "{error}");
+    assert!(error.hint.contains("FORKPOINT_HOME"), "{error:?}");
 }
 
 #[test]
