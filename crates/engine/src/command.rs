@@ -2,6 +2,7 @@
 
 use crate::branch::Branch;
 use crate::codes;
+use crate::relay::{self, Relay};
 use forkpoint_model::Result;
 use forkpoint_sandbox::{
     ExecRequest, ExitKind, ExitReport, Limits, Network, Running, Sandbox, Usage,
@@ -20,11 +21,13 @@ pub enum Stream {
     /// `/dev/null`.
     #[default]
     Null,
-    /// The caller's own stream.
+    /// The caller's own stream. A file is not passed on, since the command could open it again in
+    /// another way: it is read, or written, by a thread of the caller's, until [`Child::wait`].
     Inherit,
     /// A pipe whose other end the [`Child`] holds.
     Piped,
-    /// This descriptor.
+    /// This descriptor, as it is. What it refers to is in the command's reach: through
+    /// `/proc/self/fd` it can be opened again, for whatever its mode allows the caller.
     Fd(OwnedFd),
 }
 
@@ -157,9 +160,9 @@ impl Command {
     /// `Unavailable`), or when the streams cannot be made. A program that does not exist is reported
     /// by [`Child::wait`].
     pub fn spawn(&mut self) -> Result<Child> {
-        let (stdin, keep_in) = open(std::mem::take(&mut self.stdin), Direction::In)?;
-        let (stdout, keep_out) = open(std::mem::take(&mut self.stdout), Direction::Out)?;
-        let (stderr, keep_err) = open(std::mem::take(&mut self.stderr), Direction::Err)?;
+        let (stdin, keep_in, _) = open(std::mem::take(&mut self.stdin), Direction::In)?;
+        let (stdout, keep_out, relay_out) = open(std::mem::take(&mut self.stdout), Direction::Out)?;
+        let (stderr, keep_err, relay_err) = open(std::mem::take(&mut self.stderr), Direction::Err)?;
         let cwd = match &self.cwd {
             Some(dir) => dir.clone(),
             None => self.branch.base()?,
@@ -182,6 +185,7 @@ impl Command {
             stdin: keep_in,
             stdout: keep_out,
             stderr: keep_err,
+            relays: relay_out.into_iter().chain(relay_err).collect(),
         })
     }
 
@@ -236,6 +240,7 @@ pub struct Child {
     pub stdout: Option<File>,
     /// The reading end of its standard error, when it was piped.
     pub stderr: Option<File>,
+    relays: Vec<Relay>,
 }
 
 impl Child {
@@ -256,7 +261,12 @@ impl Child {
             .running
             .take()
             .ok_or_else(|| codes::STATE.error("this command was waited for already"))?;
-        let report = running.wait()?;
+        let report = running.wait();
+        // The output is complete before the end is told of.
+        for relay in self.relays.drain(..) {
+            relay.finish()?;
+        }
+        let report = report?;
         if let ExitKind::StartFailed { errno, what } = &report.status {
             let cause = std::io::Error::from_raw_os_error(*errno);
             return Err(codes::COMMAND.io(what, cause));
@@ -315,11 +325,11 @@ pub(crate) enum Direction {
 }
 
 /// The command's end of a stream, and ours where there is one.
-pub(crate) fn open(stream: Stream, direction: Direction) -> Result<(OwnedFd, Option<File>)> {
+fn open(stream: Stream, direction: Direction) -> Result<(OwnedFd, Option<File>, Option<Relay>)> {
     let io = |what: &'static str| move |e: rustix::io::Errno| codes::IO.io(what, e);
     match stream {
-        Stream::Fd(fd) => Ok((fd, None)),
-        Stream::Null => Ok((null()?, None)),
+        Stream::Fd(fd) => Ok((fd, None, None)),
+        Stream::Null => Ok((null()?, None, None)),
         Stream::Inherit => {
             let own = match direction {
                 Direction::In => std::io::stdin().as_fd().try_clone_to_owned(),
@@ -327,13 +337,14 @@ pub(crate) fn open(stream: Stream, direction: Direction) -> Result<(OwnedFd, Opt
                 Direction::Err => std::io::stderr().as_fd().try_clone_to_owned(),
             };
             // A caller whose stream is closed gives its command an empty one.
-            Ok((own.or_else(|_| null())?, None))
+            let (theirs, relay) = relay::guard(own.or_else(|_| null())?, direction)?;
+            Ok((theirs, None, relay))
         }
         Stream::Piped => {
             let (read, write) = pipe_with(PipeFlags::CLOEXEC).map_err(io("cannot make a pipe"))?;
             Ok(match direction {
-                Direction::In => (read, Some(File::from(write))),
-                Direction::Out | Direction::Err => (write, Some(File::from(read))),
+                Direction::In => (read, Some(File::from(write)), None),
+                Direction::Out | Direction::Err => (write, Some(File::from(read)), None),
             })
         }
     }

@@ -85,6 +85,7 @@ mod options;
 mod paths;
 mod prepare;
 mod recover;
+mod relay;
 mod tail;
 mod view;
 mod wait;
