@@ -13,6 +13,8 @@ pub const BAD_STACK: Code = Code::new("FP0202", Kind::Invalid, "a stack of layer
 pub const READ: Code = Code::new("FP0203", Kind::Io, "a file cannot be read");
 /// A directory or file could not be written.
 pub const WRITE: Code = Code::new("FP0204", Kind::Io, "a file cannot be written");
+/// A branch holds a path that is longer than any path can be.
+pub const PATH_TOO_LONG: Code = Code::new("FP0205", Kind::Invalid, "a path is too long");
 
 /// A redo journal is damaged, or of another version.
 pub const JOURNAL: Code = Code::new("FP0250", Kind::Data, "a redo journal is damaged");
@@ -46,6 +48,7 @@ pub const ALL: &[Code] = &[
     BAD_STACK,
     READ,
     WRITE,
+    PATH_TOO_LONG,
     JOURNAL,
     STAGE,
     NO_SPACE,

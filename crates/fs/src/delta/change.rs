@@ -102,6 +102,19 @@ impl Differs {
     }
 }
 
+/// What an entry does to the host by its attributes alone, wherever it is put.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Grants {
+    /// A file that runs with its owner's or group's rights, whoever starts it.
+    SetId,
+    /// A file that runs with capabilities.
+    Capability,
+    /// Attributes by which an overlay over this tree would hide, redirect or refuse what is there:
+    /// the next branch would not see the directory as it is.
+    OverlayMark,
+}
+
 /// One changed path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Change {
@@ -136,6 +149,8 @@ pub struct Change {
     pub subtree: bool,
     /// Changed files with the same number here are hard links of one file.
     pub link_group: Option<u32>,
+    /// What it would grant on the host, if it is new in that.
+    pub grants: Option<Grants>,
     /// Set by selection: why this change is not committed.
     pub withheld: Option<String>,
 }

@@ -1,7 +1,7 @@
 //! Comparing one path of two trees in everything a program may do to it, and collecting what
 //! differs.
 
-use super::change::{Change, ChangeKind, ChangeSet, Differs, FileTime, FileType};
+use super::change::{Change, ChangeKind, ChangeSet, Differs, FileTime, FileType, Grants};
 use super::content;
 use forkpoint_sys::openat::{self, Meta};
 use forkpoint_sys::xattr;
@@ -131,6 +131,9 @@ impl Comparer {
             change.size = 0;
         }
         let listed = change.kind != ChangeKind::Metadata || change.differs.any();
+        if listed {
+            change.grants = grants(now, before)?;
+        }
         if now.kind != FileType::Dir && now.meta.nlink > 1 {
             let inode = (now.meta.dev, now.meta.ino);
             let before = before.map(|before| (before.meta.dev, before.meta.ino));
@@ -222,8 +225,39 @@ fn change(path: &Path, now: &Look<'_>, had_lower: Option<bool>) -> Change {
         had_lower,
         subtree: false,
         link_group: None,
+        grants: None,
         withheld: None,
     }
+}
+
+/// What a new or changed entry grants. Of a file that grants something already every change counts:
+/// its content is new, or it is somebody else's now.
+fn grants(now: &Look<'_>, before: Option<&Look<'_>>) -> io::Result<Option<Grants>> {
+    let file = now.kind == FileType::File;
+    let mode = now.meta.permissions();
+    if file && (mode & 0o4000 != 0 || mode & 0o2010 == 0o2010) {
+        return Ok(Some(Grants::SetId));
+    }
+    if !file && now.kind != FileType::Dir {
+        return Ok(None);
+    }
+    let xattrs = now.xattrs()?;
+    if file && xattrs.iter().any(|(key, _)| key == "security.capability") {
+        return Ok(Some(Grants::Capability));
+    }
+    let marks = |all: Vec<(OsString, Vec<u8>)>| -> Vec<_> {
+        let mark = |key: &OsStr| xattr::in_namespace(key, "user.overlay");
+        all.into_iter().filter(|(key, _)| mark(key)).collect()
+    };
+    let marked = marks(xattrs);
+    if marked.is_empty() {
+        return Ok(None);
+    }
+    let had = match before {
+        Some(before) if before.kind == now.kind => marks(before.xattrs()?),
+        _ => Vec::new(),
+    };
+    Ok((marked != had).then_some(Grants::OverlayMark))
 }
 
 fn removed(path: &Path, before: &Look<'_>) -> Change {

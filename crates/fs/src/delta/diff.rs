@@ -14,11 +14,18 @@ use crate::tree::Cursor;
 use crate::{MountOptions, codes, view};
 use forkpoint_model::Result;
 use forkpoint_sys::{openat, xattr};
+use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+/// The longest path a diff carries, in bytes: the kernel's own `PATH_MAX`. Nobody can name what is
+/// deeper, and every path below repeats the ones above it, so that a tree without a bound could keep
+/// a diff busy for as long as it liked.
+const PATH_MAX: usize = 4096;
 
 /// Diffs the top `top` layers of `layers` (topmost first, the last being the base) against the
 /// rest. Nobody may write to any layer meanwhile. The cost follows what the top layers hold, plus
@@ -131,6 +138,13 @@ impl Walk {
     fn run(mut self) -> Result<ChangeSet> {
         match self.walk() {
             Ok(()) => Ok(self.comparer.finish()),
+            Err(e) if Errno::from_io_error(&e) == Some(Errno::NAMETOOLONG) => {
+                let path = self.path.as_os_str().as_bytes();
+                let start = String::from_utf8_lossy(&path[..path.len().min(100)]).into_owned();
+                Err(codes::PATH_TOO_LONG
+                    .error(format!("a path of more than {PATH_MAX} bytes: {start}…"))
+                    .hint("remove that directory in the branch, or abort the branch"))
+            }
             Err(e) => {
                 let path = if self.path.as_os_str().is_empty() {
                     Path::new(".")
@@ -154,6 +168,9 @@ impl Walk {
             let (full, in_base) = (frame.full, frame.in_base);
             if let Some(name) = frame.pending.pop() {
                 self.path.push(&name);
+                if self.path.as_os_str().len() > PATH_MAX {
+                    return Err(Errno::NAMETOOLONG.into());
+                }
                 if !self.name(&name, full, in_base)? {
                     self.path.pop();
                 }

@@ -6,5 +6,7 @@ mod content;
 mod diff;
 
 pub use crate::tree::{Usage, usage};
-pub use change::{Change, ChangeKind, ChangeSet, DiffOptions, Differs, FileTime, FileType, order};
+pub use change::{
+    Change, ChangeKind, ChangeSet, DiffOptions, Differs, FileTime, FileType, Grants, order,
+};
 pub use diff::{diff, diff_trees};

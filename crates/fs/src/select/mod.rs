@@ -2,7 +2,7 @@
 //! the host run something later.
 
 use crate::codes;
-use crate::delta::{Change, ChangeKind, ChangeSet, FileType};
+use crate::delta::{Change, ChangeKind, ChangeSet, FileType, Grants};
 use forkpoint_model::Result;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,8 @@ pub struct Rules {
     /// Globs of paths that are not committed. `*` stops at `/`, `**` does not; a glob that matches
     /// a directory takes everything below it along.
     pub exclude: Vec<String>,
-    /// Commit even what would make the host run something (git hooks and configuration).
+    /// Commit even what would make the host run something (git hooks and configuration), or would
+    /// grant something there ([`Grants`]).
     pub allow_host_exec: bool,
     /// Globs of paths that an attempt may not change; see [`crate::protect`].
     pub protect: Vec<String>,
@@ -72,15 +73,32 @@ pub fn partition(changes: ChangeSet, rules: &Rules) -> Result<Selected> {
     let mut selected = Selected::default();
     let bare = bare_repositories(&changes);
     let mut left_out: HashMap<PathBuf, bool> = HashMap::new();
+    // New directories that are withheld: nothing can be put below them.
+    let mut closed: HashSet<PathBuf> = HashSet::new();
     let parent = |path: &Path| path.parent().unwrap_or(Path::new("")).to_owned();
     for mut change in changes.changes {
         let excluded = matches(&exclude, &change.path);
-        let withheld = !rules.allow_host_exec && withholds(&change, rules.is_git_dir, &bare);
+        let why = match change.grants {
+            _ if rules.allow_host_exec => None,
+            _ if withholds(&change, rules.is_git_dir, &bare) => {
+                Some("it would make the host run something")
+            }
+            Some(Grants::SetId) => Some("it would run with its owner's rights"),
+            Some(Grants::Capability) => Some("it would run with capabilities"),
+            Some(Grants::OverlayMark) => Some("it would change what later branches see here"),
+            None if change.path.ancestors().any(|dir| closed.contains(dir)) => {
+                Some("its directory is withheld")
+            }
+            None => None,
+        };
         let keep = left_out.entry(parent(&change.path)).or_insert(false);
         if excluded {
             selected.excluded.push(change.path);
-        } else if withheld {
-            change.withheld = Some("it would make the host run something".into());
+        } else if let Some(why) = why {
+            if change.file_type == FileType::Dir && change.old_type != Some(FileType::Dir) {
+                closed.insert(change.path.clone());
+            }
+            change.withheld = Some(why.into());
             selected.withheld.push(change.path);
         } else {
             *keep = true;

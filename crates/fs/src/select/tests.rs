@@ -17,6 +17,7 @@ fn change(path: &str, kind: ChangeKind, file_type: FileType) -> Change {
         had_lower: None,
         subtree: false,
         link_group: None,
+        grants: None,
         withheld: None,
     }
 }
@@ -210,4 +211,22 @@ fn the_time_of_a_directory_of_which_all_was_left_out_stays() {
         left,
         [(PathBuf::from("b"), time), (PathBuf::from("c"), time)]
     );
+}
+
+#[test]
+fn what_would_grant_something_on_the_host_is_withheld_with_all_below_it() {
+    let mut changes = set(&["a", "marked/below", "suid"]);
+    let marked = change("marked", ChangeKind::Added, FileType::Dir);
+    changes.changes.insert(1, marked);
+    changes.changes[1].grants = Some(Grants::OverlayMark);
+    changes.changes[3].grants = Some(Grants::SetId);
+    let selected = partition(changes.clone(), &Rules::default()).expect("rules");
+    let withheld = ["marked", "marked/below", "suid"].map(PathBuf::from);
+    assert_eq!(selected.withheld, withheld);
+    assert_eq!(selected.commit.changes.len(), 1);
+    let rules = Rules {
+        allow_host_exec: true,
+        ..Rules::default()
+    };
+    assert_eq!(partition(changes, &rules).expect("rules").withheld.len(), 0);
 }
