@@ -87,6 +87,7 @@ fn set_up(setup: Setup, fds: Vec<OwnedFd>) -> Result<impl FnOnce(Conn) -> Parts>
     };
     // The commands' mount namespace is a copy made now: everything must be in place.
     inner.complete(proc.as_fd(), spec.network)?;
+    inner.join_network()?;
     // From here on nobody inside can look into init. Not earlier: a process that is not dumpable
     // cannot write its children's id maps.
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)

@@ -132,6 +132,20 @@ impl Inner {
     }
 }
 
+impl Inner {
+    /// Enters the branch's network namespace. Init needs no network of its own, and whatever network
+    /// it is in can be read through `/proc/1/net`: the host's connections and sockets.
+    pub fn join_network(&self) -> Result<()> {
+        for (kind, fd) in &self.others {
+            if *kind == namespace::NET {
+                ns::enter(fd.as_fd(), *kind)
+                    .map_err(|e| failed("enter the branch's network namespace", e))?;
+            }
+        }
+        Ok(())
+    }
+}
+
 fn open_proc(proc: BorrowedFd<'_>, pid: u32, name: &str, flags: OFlags) -> io::Result<OwnedFd> {
     openat::beneath(
         proc,

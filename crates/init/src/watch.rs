@@ -69,6 +69,7 @@ impl Watch {
             })
             .collect();
         paths.push(spec.root_upper.clone());
+        paths.extend(spec.out_dir.clone());
         paths
     }
 
