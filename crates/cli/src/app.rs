@@ -118,8 +118,9 @@ impl App {
 
     /// Tells something on standard error, unless that is not wanted.
     pub(crate) fn say(&self, line: &str) {
+        // Much of what is said names paths, which are an attempt's to choose.
         if !self.common.quiet {
-            output::say(line);
+            output::say(&forkpoint_explore::logs::printable(line));
         }
     }
 }

@@ -1,9 +1,10 @@
 //! Standard output and standard error: one JSON document or lines for a person on the first, messages
 //! on the second. A reader that has gone away ends the output quietly.
 
+use forkpoint_explore::logs::printable;
 use forkpoint_model::{Error, Result};
 use serde::Serialize;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 use crate::codes;
 use crate::style::Style;
@@ -23,6 +24,29 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<()> {
     }
 }
 
+/// Writes what a branch wrote: as it is to a file or a program, and to a terminal without anything
+/// that a terminal obeys.
+pub(crate) fn print_foreign(bytes: &[u8]) -> Result<()> {
+    if io::stdout().is_terminal() {
+        print(&harmless(bytes))
+    } else {
+        print_bytes(bytes)
+    }
+}
+
+fn harmless(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for part in bytes.split_inclusive(|&b| b == b'\n') {
+        let line = part.strip_suffix(b"\n").unwrap_or(part);
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        text.push_str(&printable(&String::from_utf8_lossy(line)));
+        if part.ends_with(b"\n") {
+            text.push('\n');
+        }
+    }
+    text
+}
+
 /// Writes one JSON document.
 pub(crate) fn print_json(document: &impl Serialize) -> Result<()> {
     let mut text = serde_json::to_string_pretty(document)
@@ -39,11 +63,11 @@ pub(crate) fn say(line: &str) {
 /// An error, as its two lines.
 pub(crate) fn error_lines(error: &Error, style: Style) -> String {
     let head = style.red(&format!("error[{}]", error.code));
-    let message = forkpoint_explore::logs::printable(&error.message);
+    let message = printable(&error.message);
     if error.hint.is_empty() {
         return format!("{head}: {message}");
     }
-    let hint = forkpoint_explore::logs::printable(&error.hint);
+    let hint = printable(&error.hint);
     format!("{head}: {message}\n{}: {hint}", style.bold("hint"))
 }
 
@@ -83,6 +107,13 @@ mod tests {
             error_lines(&codes::USAGE.error("x"), Style::PLAIN),
             "error[FP0001]: x"
         );
+    }
+
+    #[test]
+    fn what_a_branch_wrote_commands_no_terminal() {
+        let written = b"a\x1b[2Jb\r\n\x1b]0;title\x07c\xff\n\x9b31mrest";
+        let shown = harmless(written);
+        assert_eq!(shown, "ab\nc\u{fffd}\n\u{fffd}31mrest");
     }
 
     #[test]

@@ -185,10 +185,7 @@ const LISTED: usize = 20;
 fn tell(app: &App, report: &CommitReport) {
     let list = |what: &str, all: &[PathBuf]| {
         for path in all.iter().take(LISTED) {
-            app.say(&format!(
-                "  {what} {}",
-                forkpoint_explore::logs::printable(&path.to_string_lossy())
-            ));
+            app.say(&format!("  {what} {}", path.to_string_lossy()));
         }
         if all.len() > LISTED {
             app.say(&format!("  {what} {} more", all.len() - LISTED));
@@ -201,7 +198,10 @@ fn tell(app: &App, report: &CommitReport) {
     list("excluded:", &report.excluded);
     list("withheld:", &report.withheld);
     if !report.withheld.is_empty() {
-        app.say("  (these would make the host run something; --allow-host-exec commits them)");
+        app.say(
+            "  (these would make the host run something, or grant rights there; \
+             --allow-host-exec commits them)",
+        );
     }
     for note in &report.notes {
         app.say(&format!("note: {note}"));

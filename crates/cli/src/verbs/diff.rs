@@ -49,7 +49,7 @@ pub(crate) fn run(app: &App, args: &Args) -> Result<u8> {
         }))?;
     } else if args.patch {
         for change in &changes.changes {
-            output::print_bytes(&file_patch(&branch, change)?)?;
+            output::print_foreign(&file_patch(&branch, change)?)?;
         }
     } else if args.stat {
         stat(&changes)?;

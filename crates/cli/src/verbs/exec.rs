@@ -6,6 +6,7 @@ use forkpoint_explore::units::{Size, Time};
 use forkpoint_model::Result;
 use rustix::event::{PollFd, PollFlags, poll};
 use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use crate::app::{App, Masks, variable};
@@ -91,7 +92,16 @@ pub(crate) fn run(app: &App, args: Args) -> Result<u8> {
     }
     pass_signals(&child, &signals)?;
     match child.wait() {
-        Ok(report) => Ok(status(&report)),
+        Ok(report) => {
+            if report.left_running > 0 && std::io::stdin().is_terminal() {
+                app.say(&format!(
+                    "warning: {} processes are left running in the branch; they can read what is \
+                     typed on this terminal",
+                    report.left_running
+                ));
+            }
+            Ok(status(&report))
+        }
         Err(error) if error.code == forkpoint_engine::codes::COMMAND.text => {
             output::fail(&error, false);
             Ok(start_status(&error.message))

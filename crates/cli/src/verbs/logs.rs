@@ -48,7 +48,7 @@ pub(crate) fn run(app: &App, args: &Args) -> Result<u8> {
     loop {
         match file.read(&mut buffer) {
             Ok(0) => return Ok(exit::DONE),
-            Ok(n) => output::print_bytes(&buffer[..n])?,
+            Ok(n) => output::print_foreign(&buffer[..n])?,
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
             Err(e) => return Err(codes::OUTPUT.io(format!("cannot read {}", path.display()), e)),
         }

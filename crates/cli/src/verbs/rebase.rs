@@ -1,5 +1,6 @@
 //! `forkpoint rebase`.
 
+use forkpoint_explore::logs::printable;
 use forkpoint_model::Result;
 use serde_json::json;
 
@@ -40,7 +41,10 @@ pub(crate) fn run(app: &App, args: &Args) -> Result<u8> {
             report.conflicts.len()
         ));
         for conflict in report.conflicts.iter().take(20) {
-            output::say(&format!("  {}: {}", conflict.item, conflict.why));
+            output::say(&printable(&format!(
+                "  {}: {}",
+                conflict.item, conflict.why
+            )));
         }
     }
     Ok(if fresh { exit::DONE } else { exit::CONFLICT })
