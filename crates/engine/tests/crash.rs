@@ -440,3 +440,70 @@ fn law_10_kill_9_of_the_supervisor_ends_what_runs_and_the_next_opening_cleans() 
     assert_eq!(branch.state().unwrap(), BranchState::Open);
     assert_eq!(ok(&branch, "cat f"), "0");
 }
+
+#[test]
+fn law_08_both_disks_of_a_linked_worktree_become_visible_together() {
+    if !has("strace") || !has("git") {
+        return skip("strace or git is not installed");
+    }
+    let git =
+        "git() { command git -c user.name=T -c user.email=t@example.invalid \"$@\"; }; set -e;";
+    let host = |dir: &Path, script: &str| {
+        let output = Command::new("/bin/sh")
+            .args(["-c", &format!("{git} {script}")])
+            .current_dir(dir)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{script}: {output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let (mut before, mut after) = (0, 0);
+    // The renames of both disks; the first is staging's, and past the last it ends by itself.
+    for at in [1, 2, 3, 4, 5, 7, 9, 12, 16, 99] {
+        let place = Place::new();
+        std::fs::remove_dir(place.base()).unwrap();
+        host(
+            place.dir(),
+            "mkdir main; cd main; git init -q -b main; echo 1 > f; git add f; git commit -qm first
+            git worktree add -q -b side ../base",
+        );
+        let branch = place.fork();
+        ok(
+            &branch,
+            &format!(
+                "{git} echo 2 > f; echo new > n; mkdir d; echo x > d/x; git add -A; git commit -qm second"
+            ),
+        );
+        let prepared = Prepared {
+            branch: branch.id().to_string(),
+            old: Tree::new(),
+            new: Tree::new(),
+            dir: place.close(),
+        };
+        let inject = format!("inject=renameat2:signal=KILL:when={at}");
+        prepared
+            .program(&["strace", "-f", "-o", "/dev/null", "-qq", "-e", &inject])
+            .stdout(Stdio::null())
+            .status()
+            .unwrap();
+        let engine = prepared.recovered();
+        let state = engine.branch(&prepared.branch).unwrap().state().unwrap();
+        let seen = host(
+            &prepared.base(),
+            "git fsck --no-dangling >&2; git log --format=%s; cat f; ls; git --no-optional-locks status --porcelain",
+        );
+        match state {
+            BranchState::Committed => {
+                assert_eq!(seen, "second\nfirst\n2\nd\nf\nn\n", "rename {at}");
+                after += 1;
+            }
+            BranchState::Sealed => {
+                assert_eq!(seen, "first\n1\nf\n", "rename {at}");
+                before += 1;
+            }
+            other => panic!("rename {at}: {other:?}"),
+        }
+    }
+    eprintln!("killed: {before} times both old, {after} times both new");
+    assert!(after > 0);
+}
