@@ -133,7 +133,8 @@ fn where_ids_cannot_be_mapped_root_runs_nothing() {
     }
     let lab = Lab::new(&[("a", "1\n")]);
     let line = "forkpoint fork base --name one; forkpoint exec one -- sh -c 'echo 2 > a'";
-    let done = with_mounts(&lab, &format!("{ON_AN_OVERLAY}{line}")).expect(125);
-    assert!(done.stderr.contains("FP0304"), "{done:#?}");
+    let done = with_mounts(&lab, &format!("{ON_AN_OVERLAY}{line}")).expect(5);
+    assert!(done.stderr.contains("FP0200"), "{done:#?}");
+    assert!(done.stderr.contains("FORKPOINT_HOME"), "{done:#?}");
     assert_eq!(lab.read("a").as_deref(), Some("1\n"));
 }

@@ -300,9 +300,9 @@ fn renaming_a_directory_of_the_base_works_for_root_and_is_a_copy_for_others() {
     native(&place.base(), make);
     native(&other, make);
     let branch = place.fork();
-    let program = format!("perl -e 'exit(rename(\"d\", \"r\") ? 0 : $! + 0)'; echo $?");
+    let program = "perl -e 'exit(rename(\"d\", \"r\") ? 0 : $! + 0)'; echo $?";
     let renamed = if has("perl") {
-        ok(&branch, &program)
+        ok(&branch, program)
     } else {
         String::new()
     };
