@@ -149,7 +149,7 @@ pub(crate) struct Args {
     /// An attempt that changes nothing may pass
     #[arg(long)]
     allow_empty: bool,
-    /// Commit also changes that would make the host run something (git hooks and configuration)
+    /// Commit also changes that would make the host run something (git hooks and configuration) or grant rights on it (set-id files, file capabilities, overlay attributes)
     #[arg(long)]
     allow_host_exec: bool,
     /// Do not commit if anything in the base has changed meanwhile
