@@ -7,10 +7,6 @@ use common::Lab;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
-}
-
 /// Runs a shell line in the branch `one` and gives what it printed.
 fn inside(lab: &Lab, line: &str) -> String {
     lab.run(&["exec", "one", "--", "sh", "-c", line])
@@ -101,40 +97,4 @@ fn what_is_hidden_cannot_be_read() {
     let path = path.to_str().unwrap();
     let args = ["exec", "one", "--hide", path, "--", "sh", "-c", cat];
     assert_eq!(lab.run(&args).expect(0).stdout, "");
-}
-
-/// Runs `line` as root in a mount namespace of its own, with `forkpoint` on the path, below the
-/// directory that holds the base and the store.
-fn with_mounts(lab: &Lab, line: &str) -> common::Done {
-    let command = lab.command(&[]);
-    let script = format!(
-        "set -e; cd '{top}'; mkdir bin; cp '{binary}' bin/forkpoint; export PATH='{top}bin':$PATH; \
-         export FORKPOINT_HOME='{top}store'; {line}",
-        top = lab.path("").display(),
-        binary = command.get_program().display(),
-    );
-    let output = std::process::Command::new("unshare")
-        .args(["--mount", "sh", "-c", &script])
-        .output()
-        .unwrap();
-    common::Done::of(&[line], output)
-}
-
-/// Puts the store on an overlay.
-const ON_AN_OVERLAY: &str = "mkdir l u w m; \
-    mount -t overlay overlay -o lowerdir=l,upperdir=u,workdir=w m; mkdir -m 700 m/store; \
-    export FORKPOINT_HOME=$PWD/m/store; ";
-
-#[test]
-fn where_ids_cannot_be_mapped_root_runs_nothing() {
-    if !is_root() {
-        eprintln!("SKIP: it is about root");
-        return;
-    }
-    let lab = Lab::new(&[("a", "1\n")]);
-    let line = "forkpoint fork base --name one; forkpoint exec one -- sh -c 'echo 2 > a'";
-    let done = with_mounts(&lab, &format!("{ON_AN_OVERLAY}{line}")).expect(5);
-    assert!(done.stderr.contains("FP0200"), "{done:#?}");
-    assert!(done.stderr.contains("FORKPOINT_HOME"), "{done:#?}");
-    assert_eq!(lab.read("a").as_deref(), Some("1\n"));
 }

@@ -20,6 +20,8 @@ use crate::cmd::{self, Artifact};
 
 const PREFIX: &str = "forkpoint-test-";
 const NOTE: &str = "forkpoint xtask, temporary";
+/// Where the overlay is mounted below the user's work directory.
+const OVERLAY: &str = "overlay";
 /// How many subordinate ids the account is given where the system has newuidmap.
 const SUB_IDS: u32 = 65536;
 
@@ -43,6 +45,8 @@ pub(crate) struct TemporaryUser {
     work: tempfile::TempDir,
     /// The user's temporary directory, where everybody's is.
     tmp: tempfile::TempDir,
+    /// An overlay that the user may write to, for tests of what happens where no upper can lie.
+    overlay: PathBuf,
     source: PathBuf,
     forkpoint: Option<PathBuf>,
 }
@@ -76,6 +80,7 @@ impl TemporaryUser {
         let mut user = TemporaryUser {
             uid: id_of(&name, "-u")?,
             gid: id_of(&name, "-g")?,
+            overlay: work.path().join(OVERLAY),
             source: work.path().join("source"),
             sub_ids: None,
             forkpoint: None,
@@ -87,6 +92,7 @@ impl TemporaryUser {
         user.copy_source()?;
         user.forkpoint = forkpoint.map(|f| user.copy_executable(f)).transpose()?;
         user.own(user.tmp.path())?;
+        user.mount_overlay()?;
         Ok(user)
     }
 
@@ -118,6 +124,27 @@ impl TemporaryUser {
                 .arg(&self.name),
         )?;
         sub_range(&self.name)
+    }
+
+    fn mount_overlay(&self) -> Result<()> {
+        let part = |name: &str| -> Result<String> {
+            let dir = self.work.path().join("overlay-parts").join(name);
+            fs::create_dir_all(&dir)?;
+            Ok(dir.display().to_string())
+        };
+        let options = format!(
+            "lowerdir={},upperdir={},workdir={}",
+            part("lower")?,
+            part("upper")?,
+            part("work")?
+        );
+        fs::create_dir(&self.overlay)?;
+        cmd::must(
+            Command::new("mount")
+                .args(["-t", "overlay", "-o", &options, "overlay"])
+                .arg(&self.overlay),
+        )?;
+        self.own(&self.overlay)
     }
 
     /// Copies what version control knows of (and new files it does not ignore), so that no build directory comes along.
@@ -178,6 +205,7 @@ impl TemporaryUser {
             ("HOME", self.work.path().join("home").into()),
             ("TMPDIR", self.tmp.path().into()),
             ("FORKPOINT_TEST_SOURCE", self.source.clone().into()),
+            ("FORKPOINT_TEST_OVERLAY", self.overlay.clone().into()),
             ("INSTA_WORKSPACE_ROOT", self.source.clone().into()),
             ("INSTA_UPDATE", "no".into()),
         ];
@@ -218,7 +246,8 @@ impl Drop for TemporaryUser {
     fn drop(&mut self) {
         let mut ids = vec![(self.uid, 1)];
         ids.extend(self.sub_ids);
-        if let Err(e) = kill_all(&ids).and_then(|()| remove_account(&self.name)) {
+        let ended = kill_all(&ids).and_then(|()| unmount(&self.overlay));
+        if let Err(e) = ended.and_then(|()| remove_account(&self.name)) {
             eprintln!(
                 "xtask: the temporary user {} is still there: {e:#}",
                 self.name
@@ -347,6 +376,14 @@ fn is_zombie(proc_dir: &Path) -> bool {
         .is_none_or(|(_, rest)| rest.starts_with('Z'))
 }
 
+/// Unmounts what is mounted there, if anything is.
+fn unmount(dir: &Path) -> Result<()> {
+    match rustix::mount::unmount(dir, rustix::mount::UnmountFlags::DETACH) {
+        Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
+        Err(e) => Err(e.into()),
+    }
+}
+
 fn remove_account(name: &str) -> Result<()> {
     // Its home is below our work directory and goes with that.
     let out = Command::new("userdel").arg("--force").arg(name).output()?;
@@ -376,6 +413,7 @@ fn remove_leftovers() -> Result<()> {
             .parent()
             .filter(|w| w.starts_with("/var/tmp/"))
         {
+            unmount(&work.join(OVERLAY))?;
             match fs::remove_dir_all(work) {
                 Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e.into()),
                 _ => {}
