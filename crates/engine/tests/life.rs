@@ -277,7 +277,10 @@ fn law_04_a_reasoning_fork_has_no_effect_path_and_ends_discarded() {
         .unwrap()
         .unwrap();
     assert_eq!(
-        ok(&fork, "cat f; exec 2> /dev/null; ! echo 2 > f; ! touch g; echo proposal"),
+        ok(
+            &fork,
+            "cat f; exec 2> /dev/null; ! echo 2 > f; ! touch g; echo proposal"
+        ),
         "1proposal\n"
     );
     assert!(fork.commit(&CommitOptions::default()).is_err());
