@@ -293,6 +293,9 @@ impl Branch {
     /// The sandbox of this open branch: the one that runs, or a new one.
     pub(crate) fn running(&self, start: StartOptions) -> Result<Sandbox> {
         let _lock = self.lock()?;
+        // A base that a commit is changing is mounted under nobody: whoever starts holds this until
+        // its process is on record, and a commit waits for it before it looks who runs.
+        let _starting = lock::shared(&self.engine.paths().starts(self.record()?.world))?;
         let record = self.record()?;
         if record.state != BranchState::Open {
             return Err(not_open(&record));

@@ -50,6 +50,7 @@ impl<'a> Driver<'a> {
             same_directory(&lock, disk)?;
             bases.push(lock);
         }
+        bases.push(lock::alone(&engine.paths().starts(world.id()))?);
         if engine.rootless() {
             // The worker applies: its hold ends only when nothing can be applied any more, even if
             // this process is killed in the middle.

@@ -54,9 +54,18 @@ fn open_file(file: &Path) -> Result<OwnedFd> {
 
 /// Takes the lock of `file` together with others who share it, waiting for one who does not.
 pub(crate) fn shared(file: &Path) -> Result<Lock> {
+    wait(file, FlockOperation::LockShared)
+}
+
+/// Takes the lock of `file` alone, waiting for all who share it. Only where those hold it briefly.
+pub(crate) fn alone(file: &Path) -> Result<Lock> {
+    wait(file, FlockOperation::LockExclusive)
+}
+
+fn wait(file: &Path, operation: FlockOperation) -> Result<Lock> {
     let fd = open_file(file)?;
     loop {
-        match flock(&fd, FlockOperation::LockShared) {
+        match flock(&fd, operation) {
             Ok(()) => return Ok(Lock { fd }),
             Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(codes::IO.io(format!("cannot lock {}", file.display()), e)),

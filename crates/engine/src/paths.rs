@@ -1,6 +1,6 @@
 //! Where things lie in the store. Must not touch the file system.
 
-use forkpoint_model::{BranchId, CommitId, ExplorationId, LayerId};
+use forkpoint_model::{BranchId, CommitId, ExplorationId, LayerId, WorldId};
 use std::path::{Path, PathBuf};
 
 /// What follows a layer's name in the name of its work directory.
@@ -49,6 +49,10 @@ impl Paths {
     /// Logs of an exploration's preparation and baseline.
     pub(crate) fn exploration(&self, id: ExplorationId) -> PathBuf {
         self.store.join("explorations").join(id.to_string())
+    }
+    /// Shared by whoever starts something in a branch of a world, held alone by a commit into it.
+    pub(crate) fn starts(&self, world: WorldId) -> PathBuf {
+        self.store.join("locks").join(world.to_string())
     }
     pub(crate) fn socket(&self, id: BranchId) -> PathBuf {
         self.branch(id).join("sock")
