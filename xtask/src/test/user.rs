@@ -20,8 +20,6 @@ use crate::cmd::{self, Artifact};
 
 const PREFIX: &str = "forkpoint-test-";
 const NOTE: &str = "forkpoint xtask, temporary";
-/// Where the overlay is mounted below the user's work directory.
-const OVERLAY: &str = "overlay";
 /// How many subordinate ids the account is given where the system has newuidmap.
 const SUB_IDS: u32 = 65536;
 
@@ -45,7 +43,8 @@ pub(crate) struct TemporaryUser {
     work: tempfile::TempDir,
     /// The user's temporary directory, where everybody's is.
     tmp: tempfile::TempDir,
-    /// An overlay that the user may write to, for tests of what happens where no upper can lie.
+    /// An overlay that the user may write to, for tests of what happens where no upper can lie. Below /tmp, which no
+    /// branch sees: it is for the tests that ask for it alone.
     overlay: PathBuf,
     source: PathBuf,
     forkpoint: Option<PathBuf>,
@@ -80,7 +79,7 @@ impl TemporaryUser {
         let mut user = TemporaryUser {
             uid: id_of(&name, "-u")?,
             gid: id_of(&name, "-g")?,
-            overlay: work.path().join(OVERLAY),
+            overlay: tmp.path().join("overlay"),
             source: work.path().join("source"),
             sub_ids: None,
             forkpoint: None,
@@ -413,7 +412,6 @@ fn remove_leftovers() -> Result<()> {
             .parent()
             .filter(|w| w.starts_with("/var/tmp/"))
         {
-            unmount(&work.join(OVERLAY))?;
             match fs::remove_dir_all(work) {
                 Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e.into()),
                 _ => {}
