@@ -12,6 +12,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("newuidmap", "uidmap"),
     ("git", "git"),
     ("sqlite3", "sqlite3"),
+    ("strace", "strace"),
     ("tar", "tar"),
     ("gcc", "gcc"),
     ("make", "make"),
