@@ -24,7 +24,16 @@ fn main() {
     }
     println!("cargo::rerun-if-changed=build.rs");
     let built = build(&crates.join("init/Cargo.toml"), &out.join("init"));
-    fs::copy(&built, out.join("forkpoint-init")).expect("copy the built init");
+    let image = fs::read(&built).expect("read the built init");
+    println!("cargo::rustc-env=FORKPOINT_INIT_HASH={:016x}", hash(&image));
+    fs::write(out.join("forkpoint-init"), image).expect("keep the built init");
+}
+
+/// Tells one build of init from another (FNV-1a).
+fn hash(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    })
 }
 
 fn var(name: &str) -> String {

@@ -41,6 +41,7 @@ impl Engine {
         // The store's path takes part in comparisons with bases, which are canonical.
         let dir = std::fs::canonicalize(store.dir())
             .map_err(|e| codes::IO.io("cannot resolve the store's path", e))?;
+        forkpoint_sandbox::keep_program_in(&dir);
         let engine = Engine {
             inner: Arc::new(Inner {
                 paths: Paths::new(dir),

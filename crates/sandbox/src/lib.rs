@@ -27,5 +27,6 @@ pub use forkpoint_init::{
     ProcessIdentity, SandboxSpec, Usage,
 };
 pub use handle::{Sandbox, sweep};
+pub use image::keep_program_in;
 pub use process::{is_alive, kill_process};
 pub use worker::Worker;
