@@ -113,6 +113,10 @@ impl Prepared {
     /// Opens the store again until whoever else held the base has ended.
     #[track_caller]
     fn recovered(&self) -> Engine {
+        // Killed is not yet dead: what held the base's lock lets go of it a moment later.
+        let base = std::fs::File::open(self.base()).unwrap();
+        base.lock().unwrap();
+        base.unlock().unwrap();
         let mut said = Vec::new();
         for _ in 0..1000 {
             let engine = common::open(self.dir.path());

@@ -109,6 +109,7 @@ fn set_up(setup: Setup, fds: Vec<OwnedFd>) -> Result<impl FnOnce(Conn) -> Parts>
         commands,
         watch,
         warnings: view.warnings,
+        spent: view.spent,
         signals,
     })
 }

@@ -25,6 +25,8 @@ use std::os::fd::{AsFd, OwnedFd};
 /// The most control connections and commands at a time.
 const MAX_CONTROLS: usize = 64;
 const MAX_COMMANDS: usize = 1024;
+/// Mounts that are no longer needed are let go of one by one, each after this long without work.
+const SPENT_AFTER_NS: u64 = 10_000_000;
 
 /// A command that runs.
 struct Running {
@@ -56,6 +58,8 @@ pub struct Init {
     pub watch: Watch,
     /// What could not be captured.
     pub warnings: Vec<String>,
+    /// Mounts that building the view needed, let go of while the first command runs.
+    pub spent: Vec<OwnedFd>,
     /// Readable when a child ended.
     pub signals: OwnedFd,
     controls: Vec<Conn>,
@@ -96,6 +100,8 @@ pub struct Parts {
     pub watch: Watch,
     /// See [`Init::warnings`].
     pub warnings: Vec<String>,
+    /// See [`Init::spent`].
+    pub spent: Vec<OwnedFd>,
     /// See [`Init::signals`].
     pub signals: OwnedFd,
 }
@@ -113,6 +119,7 @@ impl Init {
             commands: parts.commands,
             watch: parts.watch,
             warnings: parts.warnings,
+            spent: parts.spent,
             signals: parts.signals,
             controls: Vec::new(),
             running: HashMap::new(),
@@ -128,7 +135,12 @@ impl Init {
             if self.over(anybody) {
                 return Ok(());
             }
-            for source in self.wait()? {
+            let ready = self.wait()?;
+            if ready.is_empty() {
+                // Letting go of a mount waits for every processor, so only while nobody waits for us.
+                drop(self.spent.pop());
+            }
+            for source in ready {
                 self.serve(source)?;
             }
             if self.limit.is_none()
@@ -234,6 +246,10 @@ impl Init {
             self.watch.due_in()
         } else {
             None
+        };
+        let due = match self.spent.is_empty() {
+            true => due,
+            false => Some(due.map_or(SPENT_AFTER_NS, |due| due.min(SPENT_AFTER_NS))),
         };
         let timeout = due.map(|ns| Timespec {
             tv_sec: (ns / 1_000_000_000) as i64,

@@ -29,6 +29,8 @@ pub struct View {
     pub warnings: Vec<String>,
     /// File systems in memory whose bytes count as written: descriptors of their roots.
     pub in_memory: Vec<OwnedFd>,
+    /// Mounts that were needed to build it: to be let go of when nobody waits.
+    pub spent: Vec<OwnedFd>,
 }
 
 /// What the parts of the construction share.
@@ -119,6 +121,7 @@ fn construct(
     let view = View {
         warnings: build.warnings,
         in_memory: build.in_memory,
+        spent: build.layers.into_spent(),
     };
     Ok((build.root, view))
 }

@@ -18,6 +18,7 @@ pub(super) struct Layers<'a> {
     map: Option<BorrowedFd<'a>>,
     clones: HashMap<PathBuf, OwnedFd>,
     unmapped: Vec<PathBuf>,
+    lowers: Vec<OwnedFd>,
 }
 
 impl<'a> Layers<'a> {
@@ -26,6 +27,7 @@ impl<'a> Layers<'a> {
             map: (!identity.rootless()).then_some(user),
             clones: HashMap::new(),
             unmapped: Vec::new(),
+            lowers: Vec::new(),
         }
     }
 
@@ -85,8 +87,19 @@ impl<'a> Layers<'a> {
     pub(super) fn lower(&mut self, path: &Path) -> Result<OwnedFd> {
         match self.map {
             None => host_path(path).map_err(|e| failed(format_args!("open {}", path.display()), e)),
-            Some(_) => self.clone(path, false),
+            Some(_) => {
+                let clone = self.clone(path, false)?;
+                let copy = clone.try_clone();
+                self.lowers.push(clone);
+                copy.map_err(|e| failed(format_args!("open {}", path.display()), e))
+            }
         }
+    }
+
+    /// The clones, which nothing needs any more. Letting go of one waits for every processor (its
+    /// mount is dissolved), so that is for when nobody else waits.
+    pub(super) fn into_spent(self) -> Vec<OwnedFd> {
+        self.clones.into_values().chain(self.lowers).collect()
     }
 
     /// A detached bind mount of a path of the host.
