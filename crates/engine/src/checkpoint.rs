@@ -82,6 +82,9 @@ impl Branch {
                 }
             })
         })?;
+        for &id in &sealed {
+            self.engine.drop_work(id)?;
+        }
         Ok(Checkpoint {
             engine: self.engine.clone(),
             record: checkpoint,

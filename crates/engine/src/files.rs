@@ -9,7 +9,7 @@ use crate::options::Dropped;
 use forkpoint_fs::delta::{ChangeSet, DiffOptions};
 use forkpoint_fs::ops::{FsRequest, FsResponse};
 use forkpoint_fs::tree::{CopyOptions, CopyReport};
-use forkpoint_model::{Error, Result};
+use forkpoint_model::{Error, LayerId, Result};
 use std::ffi::OsStr;
 use std::fs::DirBuilder;
 use std::os::unix::ffi::OsStrExt;
@@ -136,6 +136,11 @@ impl Engine {
                 path: path.to_owned(),
             }),
         }
+    }
+
+    /// Removes the work directory of an upper that no view will have any more: it was sealed.
+    pub(crate) fn drop_work(&self, upper: LayerId) -> Result<()> {
+        self.remove_tree(&self.paths().work(upper))
     }
 
     pub(crate) fn rename(&self, from: &Path, to: &Path) -> Result<()> {

@@ -95,6 +95,9 @@ impl Branch {
             Ok(())
         })?;
         drop(store);
+        for (id, _) in &own {
+            self.engine.drop_work(*id)?;
+        }
         insert(
             &self.engine,
             options,

@@ -143,6 +143,7 @@ impl Engine {
             report.items.push(format!("layer {id}"));
             if !options.dry_run {
                 self.remove_tree(&dir)?;
+                self.drop_work(id)?;
             }
         }
         Ok(())

@@ -69,6 +69,15 @@ impl Branch {
         report.outcome = match self.flip(&parent, stacks, options)? {
             Ok(losers) => {
                 report.losers = losers;
+                for id in record
+                    .stacks
+                    .iter()
+                    .chain(&into.stacks)
+                    .filter_map(|s| s.first())
+                {
+                    self.engine.drop_work(*id)?;
+                }
+                self.engine.release_layers(&self.record()?)?;
                 CommitOutcome::Committed
             }
             Err(why) => CommitOutcome::Lost { why: lost(&why) },

@@ -4,8 +4,8 @@ mod common;
 
 use common::{Place, ok, run};
 use forkpoint_engine::{
-    AbortOptions, BranchState, ChangeKind, CommitOptions, CommitOutcome, ForkOptions, Layer,
-    SealOptions,
+    AbortOptions, BranchState, ChangeKind, CommitOptions, CommitOutcome, ForkOptions, GcOptions,
+    Layer, SealOptions,
 };
 use std::fs;
 
@@ -196,6 +196,17 @@ fn nested_forks_commit_into_their_parents() {
         ("inner".into(), "p".into())
     );
     assert!(!place.file("o").exists());
+    // Nothing is left but layers that a collection frees.
+    let freed = place.engine.gc(&GcOptions::default()).unwrap();
+    assert!(
+        freed.items.iter().all(|item| !item.contains("crash")),
+        "{:?}",
+        freed.items
+    );
+    let left = fs::read_dir(place.dir().join("store/layers"))
+        .unwrap()
+        .count();
+    assert_eq!(left, 0);
 }
 
 #[test]
