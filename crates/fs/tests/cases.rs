@@ -348,8 +348,8 @@ fn deep_trees_need_no_stack_and_few_descriptors() {
         |userxattr| {
             use rustix::fs::{Mode, OFlags};
             let mut layers = Layers::new(userxattr);
-            // Altogether longer than the paths the kernel takes.
-            let name = "n".repeat(9);
+            // Together just below the longest path a diff carries.
+            let name = "n".repeat(7);
             let deep = |root: &Path, leaf: &str| {
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY;
                 let mut dir = rustix::fs::open(root, flags, Mode::empty()).expect("open");
