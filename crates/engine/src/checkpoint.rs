@@ -4,6 +4,7 @@ use crate::branch::{Branch, name};
 use crate::codes;
 use crate::detail::Detail;
 use crate::engine::Engine;
+use crate::layers::is_sealed;
 use crate::options::ForkOptions;
 use crate::world::{Template, insert};
 use forkpoint_model::{CheckpointId, LayerId, Result, Source};
@@ -61,7 +62,7 @@ impl Branch {
         };
         self.engine.store().batch(Durability::Full, |store| {
             for &id in &sealed {
-                if store.layer(id).is_err() {
+                if !is_sealed(store, id)? {
                     let kind = LayerKind::Sealed;
                     store.insert_layer(&LayerRecord {
                         id,

@@ -5,7 +5,7 @@ use crate::branch::Branch;
 use crate::codes;
 use crate::detail::Detail;
 use crate::engine::Engine;
-use crate::layers::DiskLayers;
+use crate::layers::{DiskLayers, is_sealed};
 use crate::options::CommitOptions;
 use forkpoint_fs::apply::{Journal, Redo};
 use forkpoint_fs::conflict::{Drift, PathConflict};
@@ -292,7 +292,7 @@ impl Participant for Disk {
             .get(self.index)
             .and_then(|stack| stack.first())
         {
-            Some(&upper) => self.engine.store().layer(upper).is_ok(),
+            Some(&upper) => is_sealed(&self.engine.store(), upper)?,
             None => true,
         };
         if !shared {

@@ -7,7 +7,7 @@
 use crate::branch::{Branch, name};
 use crate::codes;
 use crate::detail::Detail;
-use crate::layers::DiskLayers;
+use crate::layers::{DiskLayers, is_sealed};
 use crate::options::{ForkOptions, Layer};
 use crate::world::{Template, insert};
 use forkpoint_model::state::{BranchState, ForkLayer, check_fork_point};
@@ -80,7 +80,7 @@ impl Branch {
         let live = record.state == BranchState::Open;
         store.batch(tx, |store| {
             for (id, _) in &own {
-                if store.layer(*id).is_err() {
+                if !is_sealed(store, *id)? {
                     store.insert_layer(&sealed(*id, now))?;
                 }
             }

@@ -4,6 +4,7 @@ use crate::branch::Branch;
 use crate::codes;
 use crate::engine::Engine;
 use crate::files::GC_LOCK;
+use crate::layers::is_sealed;
 use crate::lock;
 use crate::options::{GcOptions, GcReport};
 use forkpoint_model::{CommitId, LayerId, Result};
@@ -79,7 +80,8 @@ impl Engine {
         self.store()
             .modify_branch(record.id, |b| b.retained = false)?;
         for (disk, stack) in disks.iter().zip(&record.stacks) {
-            if self.store().layer(stack[0]).is_err() {
+            let sealed = is_sealed(&self.store(), stack[0])?;
+            if !sealed {
                 self.remove_tree(&disk.upper)?;
             }
         }

@@ -3,8 +3,9 @@
 
 use crate::paths::Paths;
 use forkpoint_fs::Stack;
-use forkpoint_model::LayerId;
+use forkpoint_model::{LayerId, Result};
 use forkpoint_sandbox::DiskMount;
+use forkpoint_store::Store;
 use std::path::PathBuf;
 
 /// One disk of one branch (or of a judge's throwaway fork).
@@ -69,6 +70,16 @@ impl DiskLayers {
             copy_tree: self.copy.then(|| self.upper.clone()),
             read_only,
         }
+    }
+}
+
+/// Whether a layer was sealed: then others may lie on it. A store that cannot answer is an error: what
+/// is taken for nobody else's is deleted.
+pub(crate) fn is_sealed(store: &Store, id: LayerId) -> Result<bool> {
+    match store.layer(id) {
+        Ok(_) => Ok(true),
+        Err(error) if error.code == forkpoint_store::codes::NOT_FOUND.text => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

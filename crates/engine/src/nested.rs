@@ -9,7 +9,7 @@ use crate::codes;
 use crate::commit::lost;
 use crate::detail::Detail;
 use crate::disk::participant;
-use crate::layers::DiskLayers;
+use crate::layers::{DiskLayers, is_sealed};
 use crate::lock::Lock;
 use crate::options::{CommitOptions, CommitOutcome, CommitReport, SealOptions};
 use forkpoint_fs::delta::{Change, ChangeKind, ChangeSet, FileType};
@@ -145,7 +145,7 @@ impl Branch {
                 losers.push(sibling.id);
             }
             for id in stacks.iter().flatten() {
-                if store.layer(*id).is_err() {
+                if !is_sealed(store, *id)? {
                     store.insert_layer(&LayerRecord {
                         id: *id,
                         kind: LayerKind::Sealed,

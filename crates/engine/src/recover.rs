@@ -136,8 +136,17 @@ fn resume_commit(engine: &Engine, commit: &CommitRecord, said: &mut Vec<String>)
     let world = engine.world_by_id(commit.world)?;
     let options = CommitOptions::default();
     // Its driver holds the base's lock as long as it lives.
-    let Ok(mut driver) = Driver::new(engine, &world, commit.branch, None, &options) else {
-        return Ok(());
+    let mut driver = match Driver::new(engine, &world, commit.branch, None, &options) {
+        Ok(driver) => driver,
+        Err(error) => {
+            if error.code != codes::BASE_BUSY.text {
+                said.push(format!(
+                    "commit {} could not be recovered: {error}",
+                    commit.id
+                ));
+            }
+            return Ok(());
+        }
     };
     // Under the lock it may turn out to have ended.
     let commit = engine.store().commit(commit.id)?;
