@@ -1,7 +1,8 @@
 //! `cargo xtask demo`: the main job on the example, in a temporary copy and with a store of its own.
 //!
 //! It is also a check: it fails unless each attempt ends as the example's page says, the directory changed by exactly
-//! the winner, and `undo` brought back what was there.
+//! the winner, and `undo` brought back what was there; and unless nothing of a worker that was rejected is seen by anybody
+//! (`incident`).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,6 +14,8 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use crate::cmd;
+
+mod incident;
 
 /// (attempt, state, reason) as the example's page has it.
 const EXPECTED: &[(&str, &str, &str)] = &[
@@ -64,6 +67,7 @@ pub(crate) fn run(args: &[String]) -> Result<bool> {
         print_changes(&before, &restored);
         wrong.push("undo did not bring back the base".to_owned());
     }
+    wrong.extend(demo.incident()?);
     for line in &wrong {
         println!("WRONG: {line}");
     }

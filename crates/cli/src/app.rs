@@ -2,7 +2,9 @@
 
 use clap::Args;
 use forkpoint_engine::{Branch, Engine, EngineOptions, World, WorldOptions};
+use forkpoint_explore::spec_file::Config;
 use forkpoint_model::Result;
+use std::cell::OnceCell;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
@@ -40,6 +42,10 @@ pub(crate) struct Masks {
     /// Mask PATH too (may be repeated)
     #[arg(long, value_name = "PATH")]
     pub hide: Vec<PathBuf>,
+    /// Show this device of the host, such as /dev/kvm. Nothing captures what is done with it, so that
+    /// a branch which had one ends abandoned, not rolled back (may be repeated)
+    #[arg(long = "device", value_name = "PATH")]
+    pub devices: Vec<PathBuf>,
 }
 
 /// The command at work.
@@ -48,6 +54,7 @@ pub(crate) struct App {
     pub common: Common,
     /// The directory it was started in, canonical.
     pub cwd: PathBuf,
+    config: OnceCell<Config>,
 }
 
 impl App {
@@ -59,7 +66,32 @@ impl App {
         let cwd = std::env::current_dir()
             .and_then(std::fs::canonicalize)
             .map_err(|e| codes::USAGE.io("the current directory cannot be used", e))?;
-        Ok(Self { common, cwd })
+        let config = OnceCell::new();
+        Ok(Self {
+            common,
+            cwd,
+            config,
+        })
+    }
+
+    /// What the caller wants by default (docs/configuration.md).
+    ///
+    /// # Errors
+    /// `FP0511` where the file is wrong.
+    pub(crate) fn config(&self) -> Result<&Config> {
+        if let Some(config) = self.config.get() {
+            return Ok(config);
+        }
+        let loaded = match self.config_path() {
+            Some(path) => Config::load(&path, home(|name| std::env::var_os(name)).as_deref())?,
+            None => None,
+        };
+        Ok(self.config.get_or_init(|| loaded.unwrap_or_default()))
+    }
+
+    /// Where that file is, or would be. `None`: there is no home, or none is wanted.
+    pub(crate) fn config_path(&self) -> Option<PathBuf> {
+        config_place(|name| std::env::var_os(name)).map(|path| self.cwd.join(path))
     }
 
     /// Whether to answer in JSON.
@@ -81,12 +113,18 @@ impl App {
     /// # Errors
     /// Whatever the engine says.
     pub(crate) fn engine(&self, masks: &Masks) -> Result<Engine> {
+        let config = self.config()?;
+        let all = |flags: &[PathBuf], config: &[PathBuf]| {
+            let flags = flags.iter().map(|p| self.cwd.join(p));
+            flags.chain(config.iter().cloned()).collect()
+        };
         let engine = Engine::open(EngineOptions {
             store: self.store()?,
             home: home(|name| std::env::var_os(name)),
             env: std::env::vars_os().collect(),
-            expose: masks.expose.iter().map(|p| self.cwd.join(p)).collect(),
-            hide: masks.hide.iter().map(|p| self.cwd.join(p)).collect(),
+            expose: all(&masks.expose, &config.expose),
+            hide: all(&masks.hide, &config.hide),
+            devices: all(&masks.devices, &[]),
         })?;
         for line in engine.recovered() {
             output::say(&format!("recovered: {line}"));
@@ -131,8 +169,25 @@ fn home(var: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
         .map(PathBuf::from)
 }
 
+/// Where the configuration is: what `FORKPOINT_CONFIG` names (nothing, where it is empty), else in the
+/// directory for such files. A relative `XDG_CONFIG_HOME` is ignored, as its specification says.
+fn config_place(var: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    if let Some(path) = var("FORKPOINT_CONFIG") {
+        return Some(PathBuf::from(path)).filter(|path| !path.as_os_str().is_empty());
+    }
+    let given = var("XDG_CONFIG_HOME").filter(|d| Path::new(d).is_absolute());
+    let dir = match given {
+        Some(dir) => PathBuf::from(dir),
+        None => home(&var)?.join(".config"),
+    };
+    Some(dir.join("forkpoint/config.toml"))
+}
+
 /// Where the store is. A relative `XDG_DATA_HOME` is ignored, as its specification says.
-fn place(given: Option<PathBuf>, var: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf> {
+pub(crate) fn place(
+    given: Option<PathBuf>,
+    var: impl Fn(&str) -> Option<OsString>,
+) -> Result<PathBuf> {
     if let Some(dir) = given.filter(|d| !d.as_os_str().is_empty()) {
         return Ok(dir);
     }
@@ -194,6 +249,33 @@ mod tests {
             Ok("/h/.local/share/forkpoint".into())
         );
         assert_eq!(of(None, &[]), Err("FP0002".into()));
+    }
+
+    #[test]
+    fn the_configuration_is_where_the_base_directories_say() {
+        let of = |vars: &[(&str, &str)]| {
+            let var = |name: &str| {
+                vars.iter()
+                    .find(|(n, _)| *n == name)
+                    .map(|(_, v)| OsString::from(*v))
+            };
+            config_place(var).map(|path| path.display().to_string())
+        };
+        let (home, dir) = (("HOME", "/h"), ("XDG_CONFIG_HOME", "/c"));
+        assert_eq!(
+            of(&[home]).as_deref(),
+            Some("/h/.config/forkpoint/config.toml")
+        );
+        assert_eq!(
+            of(&[home, dir]).as_deref(),
+            Some("/c/forkpoint/config.toml")
+        );
+        assert_eq!(
+            of(&[dir, ("FORKPOINT_CONFIG", "/x.toml")]).as_deref(),
+            Some("/x.toml")
+        );
+        assert_eq!(of(&[dir, ("FORKPOINT_CONFIG", "")]), None);
+        assert_eq!(of(&[]), None);
     }
 
     #[test]

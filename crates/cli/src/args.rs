@@ -6,7 +6,7 @@ use std::ffi::OsString;
 
 use crate::app::{App, Common};
 use crate::verbs;
-use crate::{codes, exit, output};
+use crate::{codes, complete, exit, output};
 
 /// Fork an environment into isolated branches, try, verify, and commit exactly one
 ///
@@ -34,10 +34,18 @@ pub(crate) struct Cli {
 #[derive(Subcommand, Debug)]
 enum Verb {
     Explore(Box<verbs::explore::Args>),
+    Explain(Box<verbs::explain::Args>),
     Fork(verbs::fork::Args),
     Exec(verbs::exec::Args),
+    Shell(verbs::shell::Args),
+    Rewind(verbs::rewind::Args),
+    Port(verbs::port::Args),
+    Stop(verbs::stop::Args),
+    Pause(verbs::pause::Args),
+    Resume(verbs::resume::Args),
     Diff(verbs::diff::Args),
     List(verbs::list::Args),
+    Report(verbs::report::Args),
     Show(verbs::show::Args),
     Tree(verbs::tree::Args),
     History(verbs::history::Args),
@@ -45,20 +53,36 @@ enum Verb {
     Verify(verbs::verify::Args),
     Commit(verbs::commit::Args),
     Abort(verbs::abort::Args),
+    Resolve(verbs::resolve::Args),
+    Effect(verbs::effect::Args),
+    Bus(verbs::bus::Args),
+    Audit(verbs::audit::Args),
+    Kv(verbs::kv::Args),
+    Export(verbs::export::Args),
+    Checkpoint(verbs::checkpoint::Args),
+    Attempt(verbs::attempt::Args),
     Rebase(verbs::rebase::Args),
     Undo(verbs::undo::Args),
+    Wait(verbs::wait::Args),
     Gc(verbs::gc::Args),
     Doctor(verbs::doctor::Args),
+    Completions(verbs::completions::Args),
+    Man(verbs::man::Args),
+    #[command(hide = true)]
+    ServeSocket(verbs::serve_socket::Args),
 }
 
 /// Runs the command line; returns the exit status.
 pub(crate) fn main(args: Vec<OsString>) -> u8 {
+    if let Some(status) = complete::asked(&args) {
+        return status;
+    }
     let json = asks_for_json(&args);
     let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
         Err(error) => return told(&error, json),
     };
-    let own = matches!(cli.verb, Verb::Exec(_));
+    let own = matches!(cli.verb, Verb::Exec(_) | Verb::Shell(_));
     let json = cli.common.json;
     match App::new(cli.common).and_then(|app| run(&app, cli.verb)) {
         Ok(status) => status,
@@ -73,10 +97,18 @@ pub(crate) fn main(args: Vec<OsString>) -> u8 {
 fn run(app: &App, verb: Verb) -> forkpoint_model::Result<u8> {
     match verb {
         Verb::Explore(args) => verbs::explore::run(app, *args),
+        Verb::Explain(args) => verbs::explain::run(app, *args),
         Verb::Fork(args) => verbs::fork::run(app, &args),
         Verb::Exec(args) => verbs::exec::run(app, args),
+        Verb::Shell(args) => verbs::shell::run(app, args),
+        Verb::Rewind(args) => verbs::rewind::run(app, &args),
+        Verb::Port(args) => verbs::port::run(app, &args),
+        Verb::Stop(args) => verbs::stop::run(app, &args),
+        Verb::Pause(args) => verbs::pause::run(app, &args),
+        Verb::Resume(args) => verbs::resume::run(app, &args),
         Verb::Diff(args) => verbs::diff::run(app, &args),
         Verb::List(args) => verbs::list::run(app, &args),
+        Verb::Report(args) => verbs::report::run(app, &args),
         Verb::Show(args) => verbs::show::run(app, &args),
         Verb::Tree(args) => verbs::tree::run(app, &args),
         Verb::History(args) => verbs::history::run(app, &args),
@@ -84,10 +116,22 @@ fn run(app: &App, verb: Verb) -> forkpoint_model::Result<u8> {
         Verb::Verify(args) => verbs::verify::run(app, args),
         Verb::Commit(args) => verbs::commit::run(app, args),
         Verb::Abort(args) => verbs::abort::run(app, &args),
+        Verb::Resolve(args) => verbs::resolve::run(app, &args),
+        Verb::Effect(args) => verbs::effect::run(app, &args),
+        Verb::Bus(args) => verbs::bus::run(app, args),
+        Verb::Audit(args) => verbs::audit::run(app, &args),
+        Verb::Kv(args) => verbs::kv::run(app, args),
+        Verb::Export(args) => verbs::export::run(app, &args),
+        Verb::Checkpoint(args) => verbs::checkpoint::run(app, &args),
+        Verb::Attempt(args) => verbs::attempt::run(app, &args),
         Verb::Rebase(args) => verbs::rebase::run(app, &args),
         Verb::Undo(args) => verbs::undo::run(app, &args),
+        Verb::Wait(args) => verbs::wait::run(app, &args),
         Verb::Gc(args) => verbs::gc::run(app, &args),
         Verb::Doctor(args) => verbs::doctor::run(app, &args),
+        Verb::Completions(args) => verbs::completions::run(app, &args),
+        Verb::Man(args) => verbs::man::run(app, &args),
+        Verb::ServeSocket(args) => verbs::serve_socket::run(app, &args),
     }
 }
 

@@ -14,6 +14,8 @@ pub(crate) const AMBIGUOUS: Code = Code::new("FP0004", Kind::Invalid, "an ambigu
 pub(crate) const NOTHING: Code = Code::new("FP0005", Kind::Invalid, "nothing to show");
 /// Signals cannot be watched.
 pub(crate) const SIGNALS: Code = Code::new("FP0006", Kind::Internal, "signals cannot be watched");
+/// A supervisor of its own session cannot be started.
+pub(crate) const DETACH: Code = Code::new("FP0007", Kind::Io, "a supervisor cannot be started");
 /// The command panicked or wrote nonsense: a fault of Forkpoint.
 pub(crate) const INTERNAL: Code =
     Code::new("FP0009", Kind::Internal, "internal error of the command");
@@ -21,5 +23,5 @@ pub(crate) const INTERNAL: Code =
 /// Every code of this crate.
 #[cfg(test)]
 pub(crate) const ALL: &[Code] = &[
-    USAGE, NO_HOME, OUTPUT, AMBIGUOUS, NOTHING, SIGNALS, INTERNAL,
+    USAGE, NO_HOME, OUTPUT, AMBIGUOUS, NOTHING, SIGNALS, DETACH, INTERNAL,
 ];

@@ -69,12 +69,15 @@ mod tests {
             commit: None,
             baseline: None,
             preparation: None,
+            cost: 0.0,
+            comparisons: Vec::new(),
             wall_s: 0.0,
             notes: Vec::new(),
             attempts: vec![AttemptReport {
                 state,
                 ..AttemptReport::default()
             }],
+            timeline: Vec::new(),
         }
     }
 

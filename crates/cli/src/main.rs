@@ -6,18 +6,28 @@
 mod app;
 mod args;
 mod codes;
+mod complete;
+mod detach;
 mod exit;
+mod flags;
+mod live;
+mod outlook;
 mod output;
-mod patch;
+mod outputs;
 mod progress;
+mod proposal;
 mod records;
 #[cfg(test)]
 mod reference;
+mod searching;
+mod session;
 mod signals;
 mod style;
 mod table;
+mod terminal;
 mod verbs;
 
 fn main() -> std::process::ExitCode {
+    proposal::keep();
     std::process::ExitCode::from(args::main(std::env::args_os().collect()))
 }

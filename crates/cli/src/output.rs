@@ -64,18 +64,39 @@ pub(crate) fn say(line: &str) {
 pub(crate) fn error_lines(error: &Error, style: Style) -> String {
     let head = style.red(&format!("error[{}]", error.code));
     let message = printable(&error.message);
-    if error.hint.is_empty() {
-        return format!("{head}: {message}");
-    }
-    let hint = printable(&error.hint);
+    let hint = printable(&hint(error));
     format!("{head}: {message}\n{}: {hint}", style.bold("hint"))
 }
 
+/// What to do about an error: as it says itself, else as its code says.
+fn hint(error: &Error) -> String {
+    if !error.hint.is_empty() {
+        return error.hint.clone();
+    }
+    if error.message.contains("No space left on device") {
+        return "free space there: forkpoint abort what is not needed, forkpoint gc --all".into();
+    }
+    let by_code = match error.code.as_str() {
+        "FP0001" => "forkpoint --help, or forkpoint VERB --help",
+        "FP0101" => "set FORKPOINT_HOME to a directory of your own, on a local file system",
+        "FP0203" | "FP0401" => "give an existing directory that you may read",
+        "FP0411" => "give the path of a program that exists and may be executed inside the branch",
+        _ => "",
+    };
+    match by_code {
+        "" => format!(
+            "docs/errors/{}.md says what it means and what to do",
+            error.code
+        ),
+        text => text.into(),
+    }
+}
+
 #[derive(Serialize)]
-struct ErrorDocument<'a> {
+struct ErrorDocument {
     schema: &'static str,
     #[serde(flatten)]
-    error: &'a Error,
+    error: Error,
 }
 
 /// Tells of an error, and returns the exit status.
@@ -84,7 +105,7 @@ pub(crate) fn fail(error: &Error, json: bool) -> u8 {
     if json {
         let document = ErrorDocument {
             schema: "forkpoint.error/1",
-            error,
+            error: error.clone().hint(hint(error)),
         };
         // The error that counts has been told already.
         print_json(&document).unwrap_or(());
@@ -105,7 +126,8 @@ mod tests {
         );
         assert_eq!(
             error_lines(&codes::USAGE.error("x"), Style::PLAIN),
-            "error[FP0001]: x"
+            "error[FP0001]: x\nhint: forkpoint --help, or forkpoint VERB --help",
+            "one without a hint of its own gets its kind's"
         );
     }
 
@@ -119,11 +141,7 @@ mod tests {
     #[test]
     fn the_json_of_an_error_has_the_four_fields() {
         let error = codes::USAGE.error("x").hint("y");
-        let json = serde_json::to_value(ErrorDocument {
-            schema: "s",
-            error: &error,
-        })
-        .unwrap();
+        let json = serde_json::to_value(ErrorDocument { schema: "s", error }).unwrap();
         assert_eq!(
             json,
             serde_json::json!({"schema": "s", "code": "FP0001", "kind": "invalid", "message": "x", "hint": "y"})

@@ -8,6 +8,7 @@ use forkpoint_explore::{
 use std::io::Write;
 use std::time::Duration;
 
+use crate::live::told;
 use crate::records::changed;
 use crate::style::Style;
 use crate::table::Table;
@@ -50,7 +51,7 @@ fn attempt(index: u32) -> String {
 }
 
 /// One thing that happened, as one line.
-fn line(progress: &Progress<'_>, style: Style) -> Option<String> {
+pub(crate) fn line(progress: &Progress<'_>, style: Style) -> Option<String> {
     Some(match progress {
         Progress::Note(note) => format!("note: {note}"),
         Progress::Begin {
@@ -100,6 +101,11 @@ fn line(progress: &Progress<'_>, style: Style) -> Option<String> {
             let bar = if *stream == Stream::Stderr { "!" } else { "|" };
             format!("{} {text}", style.dim(&format!("{prefix} {bar}")))
         }
+        Progress::Told {
+            index,
+            text,
+            fraction,
+        } => format!("{} {}", attempt(*index), told(text, *fraction)),
         Progress::Ended { index, exit } => {
             let how = match &exit.ended {
                 Ended::Code(0) => "done".to_owned(),
@@ -369,12 +375,15 @@ mod tests {
             commit: Some(CommitId::from_bits(3)),
             baseline: None,
             preparation: None,
+            cost: 0.0,
+            comparisons: Vec::new(),
             wall_s: 2.0,
             notes: Vec::new(),
             attempts: vec![
                 row(0, AttemptState::RolledBack, Reason::FailedVerify),
                 row(1, AttemptState::Committed, Reason::Passed),
             ],
+            timeline: Vec::new(),
         }
     }
 

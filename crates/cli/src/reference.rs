@@ -39,12 +39,17 @@ attempt, or `last/2` for one of the last exploration started in this directory.
 | `FORKPOINT_ATTEMPT`     | its number, from 0                                                            |
 | `FORKPOINT_SEED`        | a number of 32 bits, different for each attempt                               |
 | `FORKPOINT_DEADLINE`    | when its time is over, in seconds since 1970; only where there is a limit     |
+| `FORKPOINT_DEPTH`       | how many attempts it goes on from, one after the other: 0 in the first round  |
+| `FORKPOINT_PARENT`      | the number of the attempt it goes on from; only where there is one            |
+| `FORKPOINT_FEEDBACK`    | a file with what was said of that one ([strategies.md](strategies.md))        |
+| `FORKPOINT_COST_FILE`   | a file to append lines like `{\"cost\":0.12}` to                              |
 | `FORKPOINT_PARAM_NAME`  | the value of the parameter `name`: upper case, `-` as `_`                     |
 | `FORKPOINT_OUT`         | a directory that is kept even when it loses                                   |
-| `FORKPOINT_SOCK`        | the branch's socket                                                           |
+| `FORKPOINT_SOCK`        | the branch's socket ([socket.md](socket.md)); none at the reasoning layer     |
 
 The rest of the environment is the caller's, less its secrets, plus `--env`. Standard input is empty. A verifier and a
-score see the same, but for the deadline and the socket; a score also has descriptor 3 and `FORKPOINT_SCORE_FILE`.
+score see the same, but for the deadline, the feedback and the cost file, and their socket only reads; a score also has
+descriptor 3 and `FORKPOINT_SCORE_FILE`.
 
 ## Values
 
@@ -61,15 +66,18 @@ fn page() -> String {
     let globals: Vec<&Arg> = root.get_arguments().filter(|a| a.is_global_set()).collect();
     text.push_str("\n## Options of every command\n\n");
     options(&mut text, &globals);
-    for verb in root.get_subcommands() {
-        section(&mut text, verb);
+    for verb in root.get_subcommands().filter(|v| !v.is_hide_set()) {
+        section(&mut text, verb, "forkpoint");
+        for below in verb.get_subcommands().filter(|c| c.get_name() != "help") {
+            section(&mut text, below, &format!("forkpoint {}", verb.get_name()));
+        }
     }
     text
 }
 
-fn section(text: &mut String, verb: &Command) {
+fn section(text: &mut String, verb: &Command, above: &str) {
     let name = verb.get_name();
-    write!(text, "\n## forkpoint {name}\n\n").unwrap();
+    write!(text, "\n## {above} {name}\n\n").unwrap();
     let usage = verb.clone().render_usage().to_string();
     let usage = usage
         .trim_start_matches("Usage: ")

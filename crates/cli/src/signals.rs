@@ -8,12 +8,17 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::codes;
 
-/// `SIGQUIT`, `SIGUSR1`, `SIGUSR2` and `SIGWINCH` have these numbers on every architecture Linux
-/// shares them on with x86; they are only passed on, never interpreted.
-const QUIT: i32 = 3;
+/// `SIGQUIT`, `SIGUSR1`, `SIGUSR2`, `SIGTSTP`, `SIGTTOU` and `SIGWINCH` have these numbers on every architecture Linux
+/// shares them on with x86; most are only passed on.
+pub(crate) const QUIT: i32 = 3;
 const USR1: i32 = 10;
 const USR2: i32 = 12;
-const WINCH: i32 = 28;
+/// Stopped from a terminal.
+pub(crate) const TSTP: i32 = 20;
+/// Written to a terminal from the background.
+pub(crate) const TTOU: i32 = 22;
+/// The terminal's size changed.
+pub(crate) const WINCH: i32 = 28;
 
 /// The size of the kernel's `struct signalfd_siginfo`; the signal's number is its first four bytes.
 const RECORD: usize = 128;
@@ -43,6 +48,8 @@ impl Signals {
             USR1,
             USR2,
             WINCH,
+            TSTP,
+            signal::SIGCONT,
         ])
     }
 
@@ -94,6 +101,12 @@ impl Signals {
             }
         });
     }
+}
+
+/// Stops this process, until somebody continues it.
+pub(crate) fn stop_self() {
+    // Where it cannot be sent, it goes on, which is all that could be done.
+    signal::send_pid(std::process::id(), signal::SIGSTOP).unwrap_or(());
 }
 
 /// Dies of `number`, as the command did, so that a shell sees the same. Returns only where the signal

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Bar, abort, engine, files, fork, interleave, io, note, row, timed, work};
+use common::{Bar, abort, bases, engine, files, fork, interleave, io, note, row, timed, work};
 use forkpoint_engine::{Result, World, WorldOptions};
 use std::fs::File;
 use std::io::Write;
@@ -25,11 +25,20 @@ fn once(world: &World, changed: usize) -> Result<Duration> {
     Ok(timed(|| abort(&branch))?.0)
 }
 
+/// A branch that holds events, and nothing else.
+fn drained(world: &World, events: usize) -> Result<Duration> {
+    let branch = fork(world, false)?;
+    let bus = branch.bus()?;
+    for n in 0..events {
+        bus.publish("topic", n.to_string().as_bytes())?;
+    }
+    Ok(timed(|| abort(&branch))?.0)
+}
+
 fn main() -> Result<()> {
-    let work = work()?;
-    let shared = work.parent().unwrap_or(&work).to_path_buf();
+    let (work, bases) = (work()?, bases()?);
     let engine = engine(&work)?;
-    let world = engine.world(&files(&shared, 100)?, WorldOptions::default())?;
+    let world = engine.world(&files(&bases, 100)?, WorldOptions::default())?;
     let found = interleave(
         ROUNDS,
         &mut [&mut || once(&world, 1), &mut || once(&world, 10)],
@@ -45,6 +54,13 @@ fn main() -> Result<()> {
         &found[1],
         None,
         Some(Bar::Ns(1_000_000)),
+    );
+    let found = interleave(5, &mut [&mut || drained(&world, 1000)])?;
+    row(
+        "abort of a branch with 1,000 journal rows",
+        &found[0],
+        None,
+        Some(Bar::Ns(100_000_000)),
     );
     note(&format!(
         "{ROUNDS} rounds; volatile branches, nothing retained."

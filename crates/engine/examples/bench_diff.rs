@@ -2,7 +2,9 @@
 
 mod common;
 
-use common::{Bar, abort, engine, files, fork, interleave, note, row, timed, work};
+use common::{
+    Bar, ONE_FILE, abort, bases, engine, files, fork, interleave, note, row, timed, work,
+};
 use forkpoint_engine::{Branch, Result, WorldOptions};
 use std::time::Duration;
 
@@ -11,7 +13,7 @@ const ROUNDS: usize = 50;
 fn change_one(branch: &Branch) -> Result<()> {
     use rustix::fs::{Mode, OFlags, openat};
     let view = branch.view()?;
-    let name = "dir-0000/file-0000007";
+    let name = ONE_FILE;
     let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::CLOEXEC;
     let file = openat(view.dir(), name, flags, Mode::empty())
         .map_err(|e| common::BENCH.error(format!("{name}: {e}")))?;
@@ -29,12 +31,11 @@ fn diff(branch: &Branch) -> Result<Duration> {
 }
 
 fn main() -> Result<()> {
-    let work = work()?;
-    let shared = work.parent().unwrap_or(&work).to_path_buf();
+    let (work, bases) = (work()?, bases()?);
     let engine = engine(&work)?;
     let mut branches = Vec::new();
     for count in [100, 1_000_000] {
-        let world = engine.world(&files(&shared, count)?, WorldOptions::default())?;
+        let world = engine.world(&files(&bases, count)?, WorldOptions::default())?;
         let branch = fork(&world, true)?;
         change_one(&branch)?;
         branches.push(branch);

@@ -5,7 +5,6 @@ use crate::disk::Disk;
 use crate::engine::Engine;
 use crate::lock::Lock;
 use crate::options::{AbortOptions, AbortReport, CommitOptions};
-use crate::recover::list;
 use forkpoint_model::participant::{Discarded, Participant};
 use forkpoint_model::state::{BranchEvent, BranchState, step};
 use forkpoint_model::{Conflict, Result};
@@ -21,13 +20,13 @@ impl Branch {
         let lock = self.lock()?;
         let record = self.record()?;
         step(&record.context(), &BranchEvent::AbortRequested)?;
+        self.engine.store().make_room()?;
         kill_recorded(&self.engine, &record)?;
         // A delta is deleted only after its outcome is durable (law 10). What a power loss may cost
-        // anyway needs no sync.
-        let durability = if record.durable {
-            Durability::Full
-        } else {
-            Durability::Normal
+        // anyway is fenced against crashes of processes alone, and synced with its end.
+        let durability = match record.durable {
+            true => Durability::Full,
+            false => Durability::Normal,
         };
         let (now, reason) = (self.engine.now(), options.reason.clone());
         let store = self.engine.store();
@@ -42,16 +41,34 @@ impl Branch {
     }
 
     /// Drops what an aborting branch holds, and records how it ended. Can be done again.
+    ///
+    /// One sync an abort: a durable branch's came before its delta was touched, and recovery finds the
+    /// same end again for one that is found aborting. A volatile branch's is that of its end, so that
+    /// what was said to be rolled back is not found open after a power loss.
     pub(crate) fn drain(&self, _lock: &Lock) -> Result<AbortReport> {
         let record = self.record()?;
-        let left = self.engine.discard(&record, record.retained)?;
+        self.end_children()?;
+        self.engine.store().make_room()?;
+        let undone = self.drain_effects()?;
+        let dropped = self.engine.discard(&record, record.retained)?;
         let now = self.engine.now();
-        let event = BranchEvent::Drained { left: left.clone() };
         let bytes = match record.retained {
             true => Some(self.engine.delta_usage(&record)?),
             false => None,
         };
-        let ended = self.engine.store().batch(Durability::Full, |store| {
+        let durability = match record.durable {
+            true => Durability::Normal,
+            false => Durability::Full,
+        };
+        let (ended, left) = self.engine.store().batch(durability, |store| {
+            // Law 5: looked at once more in the transaction that says so. What the drain said of a row
+            // says more than its state.
+            let mut left: Vec<Conflict> = dropped;
+            for item in self.effects_left(store)? {
+                let known = undone.iter().find(|u| u.item == item.item);
+                left.push(known.cloned().unwrap_or(item));
+            }
+            let event = BranchEvent::Drained { left: left.clone() };
             let ended = store.transition_with(self.id, &event, now, |b| b.bytes = bytes)?;
             store.append_history(&HistoryRecord {
                 seq: 0,
@@ -68,12 +85,8 @@ impl Branch {
                 ),
                 json: None,
             })?;
-            Ok(ended)
+            Ok((ended, left))
         })?;
-        // Only now, since the lock goes with it.
-        if !leaves_transcript(&record) {
-            self.engine.remove_branch_dir(&record)?;
-        }
         Ok(AbortReport {
             state: ended.state,
             left,
@@ -87,8 +100,8 @@ impl Engine {
         let branch = Branch::new(self.clone(), record.id);
         let mut left = Vec::new();
         for (index, disk) in branch.disks(record)?.into_iter().enumerate() {
-            self.remove_tree(&disk.work)?;
             if retain {
+                self.remove_tree(&disk.work)?;
                 continue;
             }
             let mut disk = Disk::new(self, index, disk.target, CommitOptions::default());
@@ -99,24 +112,12 @@ impl Engine {
         }
         self.remove_tree(&self.paths().root_upper(record.id))?;
         if !retain && !leaves_transcript(record) {
-            self.empty_branch_dir(record)?;
+            self.remove_branch_dir(record)?;
         }
         Ok(left)
     }
 
-    /// Removes what is in a branch's directory, but for the lock that is held on it: were that gone,
-    /// another process could take a fresh one before the branch's end is recorded.
-    fn empty_branch_dir(&self, record: &BranchRecord) -> Result<()> {
-        let lock = self.paths().branch_lock(record.id);
-        for path in list(&self.paths().branch(record.id))? {
-            if path != lock {
-                self.remove_tree(&path)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Removes a branch's directory, with its lock: for one whose end is recorded.
+    /// Removes a branch's directory.
     pub(crate) fn remove_branch_dir(&self, record: &BranchRecord) -> Result<()> {
         self.remove_tree(&self.paths().branch(record.id))
     }
@@ -124,15 +125,11 @@ impl Engine {
     /// Drops the layers of a committed branch.
     pub(crate) fn release_layers(&self, record: &BranchRecord) -> Result<()> {
         debug_assert_eq!(record.state, BranchState::Committed);
-        self.discard(record, false)?;
-        match leaves_transcript(record) {
-            true => Ok(()),
-            false => self.remove_branch_dir(record),
-        }
+        self.discard(record, false).map(drop)
     }
 
     /// Bytes of a branch's own delta.
-    fn delta_usage(&self, record: &BranchRecord) -> Result<u64> {
+    pub(crate) fn delta_usage(&self, record: &BranchRecord) -> Result<u64> {
         let branch = Branch::new(self.clone(), record.id);
         let mut bytes = 0;
         for disk in branch.disks(record)? {

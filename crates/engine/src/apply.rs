@@ -1,19 +1,17 @@
 //! Applying a delta to a base, by the operations of the file layer.
 
 use crate::codes;
-use crate::detail::Detail;
 use crate::engine::Engine;
 use crate::files::mismatch;
 use crate::layers::DiskLayers;
-use crate::world::World;
 use forkpoint_fs::apply::{Journal, Owners, Redo, StageRequest, Staged};
 use forkpoint_fs::apply_ops::{ApplyRequest, ApplyResponse};
 use forkpoint_fs::conflict::{Baseline, Budget, CheckOptions, Drift, PathConflict};
 use forkpoint_fs::delta::ChangeSet;
 use forkpoint_fs::ops::{FsRequest, FsResponse};
 use forkpoint_fs::protect::ProtectOptions;
-use forkpoint_fs::stamp::{self, Stamp};
-use forkpoint_model::{BranchId, CommitId, Generation, Result, WorldId};
+use forkpoint_fs::stamp::Stamp;
+use forkpoint_model::{CommitId, Result, WorldId};
 use std::path::{Path, PathBuf};
 
 /// What is known of a disk's base as it was when its branch was forked.
@@ -25,7 +23,12 @@ pub(crate) struct Then {
 
 impl Engine {
     fn apply(&self, request: ApplyRequest) -> Result<ApplyResponse> {
-        match self.fs(FsRequest::Apply(request))? {
+        self.apply_on(false, request)
+    }
+
+    /// `copy`: what is read of the branch is a copy, with its owners as they are stored in one.
+    pub(crate) fn apply_on(&self, copy: bool, request: ApplyRequest) -> Result<ApplyResponse> {
+        match self.fs_on(copy, FsRequest::Apply(request))? {
             FsResponse::Apply(response) => Ok(response),
             _ => Err(mismatch("an apply operation")),
         }
@@ -51,7 +54,7 @@ impl Engine {
             stamp: then.stamp,
             options,
         };
-        match self.apply(request)? {
+        match self.apply_on(disk.copy, request)? {
             ApplyResponse::Conflicts(found) => Ok(found),
             _ => Err(mismatch("a check")),
         }
@@ -70,6 +73,24 @@ impl Engine {
             ignore: changes.clone(),
             baseline: then.baseline.clone(),
             budget,
+        };
+        match self.apply(request)? {
+            ApplyResponse::Drift(drift) => Ok(drift),
+            _ => Err(mismatch("a scan for drift")),
+        }
+    }
+
+    /// What was changed in a tree at or after a stamp, however long looking takes.
+    pub(crate) fn changed_since(&self, tree: &Path, stamp: Stamp) -> Result<Drift> {
+        let request = ApplyRequest::Drift {
+            base: tree.to_owned(),
+            stamp,
+            ignore: ChangeSet::default(),
+            baseline: None,
+            budget: Budget {
+                entries: u64::MAX,
+                millis: u64::MAX,
+            },
         };
         match self.apply(request)? {
             ApplyResponse::Drift(drift) => Ok(drift),
@@ -97,10 +118,11 @@ impl Engine {
             owners: self.owners(),
             baseline: then.baseline.clone(),
         };
-        match self.apply(ApplyRequest::Stage {
+        let request = ApplyRequest::Stage {
             request: Box::new(request),
             txn,
-        })? {
+        };
+        match self.apply_on(disk.copy, request)? {
             ApplyResponse::Staged(staged) => Ok(*staged),
             _ => Err(mismatch("staging")),
         }
@@ -204,6 +226,7 @@ impl Engine {
             userxattr: self.rootless(),
             copied: disk.copy,
             owners: self.owners(),
+            shift: self.shift().filter(|_| disk.copy).map(|s| (s.first, s.len)),
         };
         let request = ApplyRequest::Protect {
             stack: disk.stack().into(),
@@ -213,61 +236,9 @@ impl Engine {
             options,
             volatile,
         };
-        match self.apply(request)? {
+        match self.apply_on(disk.copy, request)? {
             ApplyResponse::Restored(paths) => Ok(paths),
             _ => Err(mismatch("a protection")),
         }
-    }
-
-    /// Moves what was forked off a committed branch onto the new generation: the layers it shares
-    /// with the committed branch say what the base now says. Not where a layer holds a renamed
-    /// directory: that is found in the layers below by its old name, which the base no longer has.
-    /// Such a descendant stays stale.
-    pub(crate) fn settle_descendants(
-        &self,
-        branch: BranchId,
-        _world: &World,
-        generation: Generation,
-    ) -> Result<()> {
-        let mut parents = vec![branch];
-        let mut settled = Vec::new();
-        while let Some(parent) = parents.pop() {
-            let children = self.store().children(parent)?;
-            for child in children {
-                let based = child.generation.0 + 1 == generation.0;
-                if child.state.is_live() && based && !self.has_redirects(&child)? {
-                    settled.push(child.id);
-                    parents.push(child.id);
-                }
-            }
-        }
-        if settled.is_empty() {
-            return Ok(());
-        }
-        let stamp = stamp::take(&self.paths().tmp())?;
-        for id in settled {
-            self.store().modify_branch(id, |b| {
-                b.generation = generation;
-                b.stamp_ns = stamp.0;
-            })?;
-        }
-        Ok(())
-    }
-
-    fn has_redirects(&self, record: &forkpoint_store::BranchRecord) -> Result<bool> {
-        if self.rootless() {
-            // Mounted in a user namespace, an overlay renames no directory of a lower layer.
-            return Ok(false);
-        }
-        if Detail::of(record)?.copy {
-            return Ok(false);
-        }
-        for id in record.stacks.iter().flatten() {
-            let layer = self.paths().layer(*id);
-            if layer.is_dir() && forkpoint_fs::written::has_redirect(&layer)? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
     }
 }

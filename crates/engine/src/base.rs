@@ -43,6 +43,11 @@ fn checked(base: &Path, store: &Path) -> Result<PathBuf> {
     if !meta.is_dir() {
         return refuse("is not a directory", "give a directory");
     }
+    if let Err(e) = fs::read_dir(&canonical) {
+        return Err(codes::BASE
+            .io(format!("{} cannot be read", canonical.display()), e)
+            .hint("give a directory that you may read, or mend its permissions (chmod u+rx)"));
+    }
     if canonical == Path::new("/") {
         return refuse("is the whole system", "give the directory of one project");
     }

@@ -2,21 +2,27 @@
 //! aborting have files of their own.
 
 use crate::codes;
-use crate::command::{Command, StartOptions};
+use crate::command::Command;
 use crate::detail::Detail;
 use crate::engine::Engine;
 use crate::env::environment;
 use crate::layers::{self, DiskLayers};
 use crate::lock::{self, Lock};
 use crate::options::{Deltas, Dropped, SealOptions, SealReport, Side};
+use crate::wait::pause;
 use crate::world::World;
 use forkpoint_fs::delta::ChangeSet;
 use forkpoint_model::state::{BranchEvent, BranchState, ForkLayer};
 use forkpoint_model::{BranchId, Error, Result};
-use forkpoint_sandbox::{Network, ProcessIdentity, Sandbox, SandboxSpec, is_alive, kill_process};
-use forkpoint_store::{BranchRecord, NetworkKind, ProcessRecord};
+use forkpoint_sandbox::{ProcessIdentity, Sandbox, is_alive, kill_process};
+use forkpoint_store::{BranchRecord, ProcessRecord, WorldRecord};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long somebody else's short work on a branch is waited for, and how often it is looked at.
+const PATIENCE: Duration = Duration::from_secs(2);
+const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// Where `FORKPOINT_OUT` is inside a branch.
 pub const OUT_INSIDE: &str = "/run/forkpoint/out";
@@ -30,6 +36,13 @@ pub const NETWORK_HOST: &str = "network host";
 pub struct Branch {
     pub(crate) engine: Engine,
     pub(crate) id: BranchId,
+}
+
+/// What is held while a branch does something to itself. Let go of in this order: whoever waits for
+/// the turn finds the lock free.
+pub(crate) struct ByItself {
+    _lock: Lock,
+    _turn: Lock,
 }
 
 impl Branch {
@@ -48,6 +61,17 @@ impl Branch {
     /// When the store cannot be read.
     pub fn record(&self) -> Result<BranchRecord> {
         self.engine.store().branch(self.id)
+    }
+
+    /// Its record and its disks, by one look into the store.
+    pub(crate) fn record_and_disks(&self) -> Result<(BranchRecord, Vec<DiskLayers>)> {
+        let (record, world) = self.engine.store().look(|store| {
+            let record = store.branch(self.id)?;
+            let world = store.world(record.world)?;
+            Ok((record, world))
+        })?;
+        let disks = self.disks_of(&record, &world)?;
+        Ok((record, disks))
     }
 
     /// Its name, or its identifier.
@@ -72,6 +96,14 @@ impl Branch {
     /// As [`Branch::record`].
     pub fn world(&self) -> Result<World> {
         self.engine.world_by_id(self.record()?.world)
+    }
+
+    /// What its commands get unless they ask otherwise.
+    ///
+    /// # Errors
+    /// As [`Branch::record`].
+    pub fn defaults(&self) -> Result<crate::start::Defaults> {
+        crate::start::defaults(&self.record()?)
     }
 
     /// A command to run in it.
@@ -167,7 +199,10 @@ impl Branch {
                 )?);
             }
         }
-        self.transition(&BranchEvent::Sealed)?;
+        // The commit protocol asks for it once more; what is sealed needs no row written.
+        if record.state != BranchState::Sealed {
+            self.transition(&BranchEvent::Sealed)?;
+        }
         Ok(report)
     }
 
@@ -233,12 +268,51 @@ impl Branch {
         self.engine.read_file(disk, layers, path, max)
     }
 
+    /// The branch's lock, without which nobody changes what it is. One that the branch holds itself is
+    /// waited for, and then taken before the branch's next turn: whatever is asked for from inside, and
+    /// how often, keeps nobody outside from sealing or aborting it. Another process that is at something
+    /// short, such as a start, is waited for too.
+    ///
+    /// # Errors
+    /// `FP0406` when another process works on it for long.
     pub(crate) fn lock(&self) -> Result<Lock> {
-        lock::file(&self.engine.paths().branch_lock(self.id), || {
-            codes::BUSY
-                .error(format!("{} is being worked on by another process", self.id))
-                .hint("wait for it to end, then try again")
+        match self.try_lock() {
+            Err(e) if e.code == codes::BUSY.text => {
+                let turns = self.engine.paths().turns();
+                let _turn = lock::byte_waiting(&turns, self.id.bits())?;
+                let begun = Instant::now();
+                loop {
+                    match self.try_lock() {
+                        Err(e) if e.code == codes::BUSY.text && begun.elapsed() < PATIENCE => {
+                            pause(LOOK_EVERY)?;
+                        }
+                        other => return other,
+                    }
+                }
+            }
+            other => other,
+        }
+    }
+
+    /// The same for what is asked for from inside: it waits for nobody.
+    pub(crate) fn lock_itself(&self) -> Result<ByItself> {
+        let turns = self.engine.paths().turns();
+        let turn = lock::byte(&turns, self.id.bits(), || self.is_busy())?;
+        Ok(ByItself {
+            _lock: self.try_lock()?,
+            _turn: turn,
         })
+    }
+
+    fn try_lock(&self) -> Result<Lock> {
+        let file = self.engine.paths().branch_locks();
+        lock::byte(&file, self.id.bits(), || self.is_busy())
+    }
+
+    fn is_busy(&self) -> Error {
+        codes::BUSY
+            .error(format!("{} is being worked on by another process", self.id))
+            .hint("wait for it to end, then try again")
     }
 
     pub(crate) fn transition(&self, event: &BranchEvent) -> Result<BranchRecord> {
@@ -252,11 +326,20 @@ impl Branch {
     }
 
     pub(crate) fn disks(&self, record: &BranchRecord) -> Result<Vec<DiskLayers>> {
-        let world = self.engine.world_by_id(record.world)?;
+        let world = self.engine.store().world(record.world)?;
+        self.disks_of(record, &world)
+    }
+
+    /// As [`Branch::disks`], of a world that was read already.
+    pub(crate) fn disks_of(
+        &self,
+        record: &BranchRecord,
+        world: &WorldRecord,
+    ) -> Result<Vec<DiskLayers>> {
         let detail = Detail::of(record)?;
         let mut stacks = record.stacks.clone();
         let bottoms = world
-            .disks()
+            .disks
             .iter()
             .zip(&mut stacks)
             .map(|(disk, stack)| {
@@ -280,88 +363,17 @@ impl Branch {
 
     pub(crate) fn environment(
         &self,
+        layer: ForkLayer,
         changes: &[(OsString, Option<OsString>)],
     ) -> Vec<(OsString, OsString)> {
-        let ours = [
+        let mut ours = vec![
             ("FORKPOINT_BRANCH", OsString::from(self.id.to_string())),
             ("FORKPOINT_OUT", OUT_INSIDE.into()),
-            ("FORKPOINT_SOCK", SOCK_INSIDE.into()),
         ];
+        if layer == ForkLayer::Effect {
+            ours.push(("FORKPOINT_SOCK", SOCK_INSIDE.into()));
+        }
         environment(&self.engine.inner.options.env, &ours, changes)
-    }
-
-    /// The sandbox of this open branch: the one that runs, or a new one.
-    pub(crate) fn running(&self, start: StartOptions) -> Result<Sandbox> {
-        let _lock = self.lock()?;
-        // A base that a commit is changing is mounted under nobody: whoever starts holds this until
-        // its process is on record, and a commit waits for it before it looks who runs.
-        let _starting = lock::shared(&self.engine.paths().starts(self.record()?.world))?;
-        let record = self.record()?;
-        if record.state != BranchState::Open {
-            return Err(not_open(&record));
-        }
-        if let Some(sandbox) = self.attach(&record)? {
-            return Ok(sandbox);
-        }
-        let spec = self.spec(&record, start)?;
-        // What nothing captures is on record before it can happen.
-        if spec.network == Network::Host {
-            self.engine.store().modify_branch(self.id, |b| {
-                if !b.uncaptured.iter().any(|path| path == NETWORK_HOST) {
-                    b.uncaptured.push(NETWORK_HOST.to_owned());
-                }
-            })?;
-        }
-        let sandbox = Sandbox::start(spec)?;
-        let process = process_record(sandbox.process());
-        self.engine
-            .store()
-            .modify_branch(self.id, |b| b.process = Some(process))?;
-        Ok(sandbox)
-    }
-
-    fn spec(&self, record: &BranchRecord, start: StartOptions) -> Result<SandboxSpec> {
-        let paths = self.engine.paths();
-        let disks = self.disks(record)?;
-        for disk in &disks {
-            self.engine.make_upper(disk)?;
-        }
-        let root_upper = paths.root_upper(self.id);
-        crate::files::make_dir(&root_upper)?;
-        let out = paths.out(self.id);
-        crate::files::make_dir(&out)?;
-        let kept = match record.network {
-            NetworkKind::Loopback => Network::Loopback,
-            NetworkKind::Host => Network::Host,
-        };
-        let mut spec = SandboxSpec::new(self.id, self.engine.inner.identity.clone(), root_upper);
-        // At the reasoning layer there is no effect path: what it says is all that comes of it.
-        let shut = record.layer == ForkLayer::Reasoning;
-        spec.disks = disks
-            .iter()
-            .map(|d| d.mount(!record.durable, shut))
-            .collect();
-        spec.root_layers = record.root_layers.iter().map(|&l| paths.layer(l)).collect();
-        spec.masks = self.engine.masks();
-        spec.masks
-            .extend(self.engine.staged_in(record.world, &disks)?);
-        spec.out_dir = Some(out);
-        spec.network = start.network.unwrap_or(kept);
-        spec.limits = start.limits;
-        spec.hostname = hostname(record);
-        spec.control_socket = Some(paths.socket(self.id));
-        spec.branch_socket = true;
-        spec.lifeline = start.lifeline;
-        Ok(spec)
-    }
-}
-
-/// Host names hold letters, digits and dashes.
-fn hostname(record: &BranchRecord) -> String {
-    let fits = |c: char| c.is_ascii_alphanumeric() || c == '-';
-    match &record.name {
-        Some(n) if n.len() <= 63 && n.chars().all(fits) => n.clone(),
-        _ => record.id.to_string(),
     }
 }
 
@@ -430,14 +442,4 @@ pub(crate) fn process_record(process: &ProcessIdentity) -> ProcessRecord {
 
 pub(crate) fn name(record: &BranchRecord) -> String {
     record.name.clone().unwrap_or_else(|| record.id.to_string())
-}
-
-fn not_open(record: &BranchRecord) -> Error {
-    codes::STATE
-        .error(format!(
-            "{} is {}: nothing can be run in it",
-            name(record),
-            record.state
-        ))
-        .hint("fork it to go on from there: forkpoint fork BRANCH")
 }

@@ -40,8 +40,46 @@ pub const COMMAND: Code = Code::new("FP0411", Kind::Invalid, "the command could 
 pub const CANCELLED: Code = Code::new("FP0412", Kind::Closed, "cancelled");
 /// The preparation failed.
 pub const PREPARE: Code = Code::new("FP0413", Kind::Invalid, "the preparation failed");
+/// A device that is asked for is none, or is nothing to show to a branch.
+pub const DEVICE: Code = Code::new("FP0414", Kind::Invalid, "not a device for a branch");
+/// The branch is held as the frozen origin of its children.
+pub const HELD: Code = Code::new(
+    "FP0415",
+    Kind::Conflict,
+    "the branch is held as the origin of its children",
+);
 /// A file operation of the engine itself failed.
 pub const IO: Code = Code::new("FP0420", Kind::Io, "an operation in the store failed");
+/// The repository, or what is in it, rules out a commit as a git branch.
+pub const GIT: Code = Code::new("FP0430", Kind::Invalid, "no git branch can be made");
+/// The git branch is there already, or checked out.
+pub const GIT_EXISTS: Code = Code::new("FP0431", Kind::Conflict, "the git branch is taken");
+/// The git command failed.
+pub const GIT_FAILED: Code = Code::new("FP0432", Kind::Io, "git failed");
+/// Nothing can be exported to that place.
+pub const EXPORT: Code = Code::new("FP0433", Kind::Invalid, "the export cannot be made there");
+/// An effect could not be performed, or its row says otherwise.
+pub const EFFECT: Code = Code::new("FP0440", Kind::Invalid, "the effect cannot be performed");
+/// What was asked for through a branch's socket makes no sense.
+pub const SOCKET_REQUEST: Code = Code::new(
+    "FP0450",
+    Kind::Invalid,
+    "the branch's socket was asked for nonsense",
+);
+/// Too much was asked for at once through a branch's socket.
+pub const SOCKET_FULL: Code = Code::new(
+    "FP0451",
+    Kind::Conflict,
+    "too much at once on the branch's socket",
+);
+/// A branch's socket cannot be reached, or ended in the middle.
+pub const SOCKET: Code = Code::new(
+    "FP0452",
+    Kind::Unavailable,
+    "the branch's socket does not answer",
+);
+/// A judge asked for a change through its socket.
+pub const READS_ONLY: Code = Code::new("FP0453", Kind::Invalid, "a verifier changes nothing");
 /// Two crates disagree: a fault of Forkpoint.
 pub const INTERNAL: Code = Code::new("FP0499", Kind::Internal, "internal error");
 
@@ -60,6 +98,17 @@ pub const ALL: &[Code] = &[
     COMMAND,
     CANCELLED,
     PREPARE,
+    DEVICE,
+    HELD,
     IO,
+    GIT,
+    GIT_EXISTS,
+    GIT_FAILED,
+    EXPORT,
+    EFFECT,
+    SOCKET_REQUEST,
+    SOCKET_FULL,
+    SOCKET,
+    READS_ONLY,
     INTERNAL,
 ];

@@ -5,7 +5,8 @@ use crate::codes;
 use crate::relay::{self, Relay};
 use forkpoint_model::Result;
 use forkpoint_sandbox::{
-    ExecRequest, ExitKind, ExitReport, Limits, Network, Running, Sandbox, Usage,
+    ExecRequest, ExitKind, ExitReport, Limits, Network, Running, Sandbox, Terminal, TerminalSpec,
+    Usage,
 };
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -22,13 +23,17 @@ pub enum Stream {
     #[default]
     Null,
     /// The caller's own stream. A file is not passed on, since the command could open it again in
-    /// another way: it is read, or written, by a thread of the caller's, until [`Child::wait`].
+    /// another way, nor is a terminal, since what the command leaves behind could read what is typed
+    /// there later: it is read, or written, by a thread of the caller's, until [`Child::wait`].
     Inherit,
     /// A pipe whose other end the [`Child`] holds.
     Piped,
     /// This descriptor, as it is. What it refers to is in the command's reach: through
     /// `/proc/self/fd` it can be opened again, for whatever its mode allows the caller.
     Fd(OwnedFd),
+    /// A terminal of the branch's own, the same one for every stream that asks for it: the command
+    /// leads a session and has it as its controlling terminal. [`Child::terminal`] is its other end.
+    Terminal,
 }
 
 /// A command to run in a branch. The environment is the caller's less its secrets.
@@ -40,8 +45,10 @@ pub struct Command {
     stdin: Stream,
     stdout: Stream,
     stderr: Stream,
+    proposal: Option<OwnedFd>,
     pub(crate) start: StartOptions,
     new_session: bool,
+    terminal: TerminalSpec,
 }
 
 /// How the branch is started, if it is not running yet.
@@ -73,8 +80,10 @@ impl Command {
             stdin: Stream::Null,
             stdout: Stream::Inherit,
             stderr: Stream::Inherit,
+            proposal: None,
             start: StartOptions::default(),
             new_session: false,
+            terminal: TerminalSpec::default(),
         }
     }
 
@@ -128,6 +137,14 @@ impl Command {
         self
     }
 
+    /// Descriptor 3, on which a command of a branch at the reasoning layer can say its proposal apart
+    /// from what else it prints; not there when not set. A file is not passed on itself, as with
+    /// [`Stream::Inherit`].
+    pub fn proposal(&mut self, to: OwnedFd) -> &mut Self {
+        self.proposal = Some(to);
+        self
+    }
+
     /// Limits of everything in the branch. They count from the start of the branch's processes: a
     /// branch that is running already keeps the ones it has.
     pub fn limits(&mut self, limits: Limits) -> &mut Self {
@@ -138,6 +155,12 @@ impl Command {
     /// The network, instead of what the branch was forked with.
     pub fn network(&mut self, network: Network) -> &mut Self {
         self.start.network = Some(network);
+        self
+    }
+
+    /// What its terminal is like at first, where a stream is one ([`Stream::Terminal`]).
+    pub fn terminal(&mut self, spec: TerminalSpec) -> &mut Self {
+        self.terminal = spec;
         self
     }
 
@@ -160,32 +183,50 @@ impl Command {
     /// `Unavailable`), or when the streams cannot be made. A program that does not exist is reported
     /// by [`Child::wait`].
     pub fn spawn(&mut self) -> Result<Child> {
-        let (stdin, keep_in, _) = open(std::mem::take(&mut self.stdin), Direction::In)?;
+        let streams = [&self.stdin, &self.stdout, &self.stderr]
+            .map(|stream| matches!(stream, Stream::Terminal));
+        let terminal = streams.contains(&true).then(|| Terminal {
+            spec: self.terminal.clone(),
+            streams,
+        });
+        let (stdin, keep_in, relay_in) = open(std::mem::take(&mut self.stdin), Direction::In)?;
         let (stdout, keep_out, relay_out) = open(std::mem::take(&mut self.stdout), Direction::Out)?;
         let (stderr, keep_err, relay_err) = open(std::mem::take(&mut self.stderr), Direction::Err)?;
+        let (proposal, relay_proposal) = match self.proposal.take() {
+            Some(own) => {
+                let (theirs, relay) = relay::guard(own, Direction::Out)?;
+                (Some(theirs), relay)
+            }
+            None => (None, None),
+        };
         let cwd = match &self.cwd {
             Some(dir) => dir.clone(),
             None => self.branch.base()?,
         };
-        let env = self.branch.environment(&self.env);
-        let sandbox = self.branch.running(self.start)?;
-        let running = sandbox.exec(ExecRequest {
+        let (sandbox, layer) = self.branch.running(self.start)?;
+        let env = self.branch.environment(layer, &self.env);
+        let mut running = sandbox.exec(ExecRequest {
             argv: self.argv.clone(),
             env,
             cwd,
             stdin,
             stdout,
             stderr,
-            score_fd: None,
+            score_fd: proposal,
             new_session: self.new_session,
+            terminal,
         })?;
         Ok(Child {
             sandbox,
+            terminal: running.take_terminal(),
             running: Some(running),
             stdin: keep_in,
             stdout: keep_out,
             stderr: keep_err,
-            relays: relay_out.into_iter().chain(relay_err).collect(),
+            relays: [relay_in, relay_out, relay_err, relay_proposal]
+                .into_iter()
+                .flatten()
+                .collect(),
         })
     }
 
@@ -240,6 +281,10 @@ pub struct Child {
     pub stdout: Option<File>,
     /// The reading end of its standard error, when it was piped.
     pub stderr: Option<File>,
+    /// The controlling end of its terminal, when it has one. What the command writes there has to be
+    /// read until its end, or it waits. Closing it hangs the terminal up: the command and its
+    /// foreground jobs are sent `SIGHUP`.
+    pub terminal: Option<OwnedFd>,
     relays: Vec<Relay>,
 }
 
@@ -290,6 +335,15 @@ impl Child {
         self.running()?.signal(signal)
     }
 
+    /// Sends a signal to its process group, as a key on a terminal would; to it alone where it leads
+    /// no group ([`Command::new_session`] makes it lead one).
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn signal_group(&self, signal: i32) -> Result<()> {
+        self.running()?.signal_group(signal)
+    }
+
     /// Kills everything in its branch and waits until all of it is dead.
     ///
     /// # Errors
@@ -329,7 +383,8 @@ fn open(stream: Stream, direction: Direction) -> Result<(OwnedFd, Option<File>, 
     let io = |what: &'static str| move |e: rustix::io::Errno| codes::IO.io(what, e);
     match stream {
         Stream::Fd(fd) => Ok((fd, None, None)),
-        Stream::Null => Ok((null()?, None, None)),
+        // Init puts the terminal in its place.
+        Stream::Null | Stream::Terminal => Ok((null()?, None, None)),
         Stream::Inherit => {
             let own = match direction {
                 Direction::In => std::io::stdin().as_fd().try_clone_to_owned(),

@@ -5,12 +5,13 @@ use crate::codes;
 use crate::disk::summary;
 use crate::drive::Driver;
 use crate::engine::Engine;
+use crate::git::git_ref;
 use crate::options::{CommitOptions, CommitOutcome, CommitReport, SealOptions, UndoReport};
 use crate::world::World;
 use forkpoint_fs::conflict::Drift;
 use forkpoint_model::commit::{Coordinator, Lost, Outcome};
 use forkpoint_model::participant::{ChangeSummary, Participant};
-use forkpoint_model::state::{BranchEvent, BranchState};
+use forkpoint_model::state::BranchState;
 use forkpoint_model::{BranchId, CommitId, Conflict, Result, Source};
 use forkpoint_store::{BranchRecord, CommitState, HistoryRecord};
 use std::path::Path;
@@ -29,7 +30,7 @@ impl Branch {
     pub fn commit(&self, options: &CommitOptions) -> Result<CommitReport> {
         let lock = self.lock()?;
         let record = self.record()?;
-        if let Source::Branch(parent) = record.parent {
+        if let Some(parent) = self.committed_into(&record)? {
             return self.commit_into(&lock, parent, options);
         }
         let world = self.world()?;
@@ -49,6 +50,7 @@ impl Branch {
         }
         forkpoint_model::state::may_commit(&now.context(), options.force)?;
         quiet(engine, &world, &record, options.stop_others)?;
+        driver.with_keys()?;
 
         if let Some(outcome) = self.consider(&mut driver, options, &mut report)? {
             report.outcome = outcome;
@@ -62,25 +64,58 @@ impl Branch {
         for disk in &mut driver.disks {
             report.notes.append(&mut disk.notes);
         }
+        report.notes.append(&mut driver.notes);
         drop(driver);
         self.conclude(&world, outcome, &mut report)?;
         Ok(report)
     }
 
+    /// The branch that a commit would go into; none where it goes into the base. What was forked off a
+    /// branch that was committed since goes where that one went, as long as it is there: not where it
+    /// became a git branch, or was undone.
+    pub(crate) fn committed_into(&self, record: &BranchRecord) -> Result<Option<BranchId>> {
+        let store = self.engine.store();
+        let mut source = record.parent;
+        while let Source::Branch(id) = source {
+            let parent = store.branch(id)?;
+            if parent.state != BranchState::Committed || git_ref(&parent).is_some() {
+                return Ok(Some(id));
+            }
+            let commits = store.commits(parent.world)?;
+            let own = commits
+                .iter()
+                .find(|c| c.branch == id && c.decided_ns.is_some());
+            let there = match own {
+                Some(commit) => commit.state == CommitState::Applied,
+                None => matches!(parent.parent, Source::Branch(_)),
+            };
+            if !there {
+                return Ok(Some(id));
+            }
+            source = parent.parent;
+        }
+        Ok(None)
+    }
+
     /// What is to be known before the protocol starts: whether anything changed, conflicts, drift.
-    fn consider(
+    pub(crate) fn consider(
         &self,
         driver: &mut Driver<'_>,
         options: &CommitOptions,
         report: &mut CommitReport,
     ) -> Result<Option<CommitOutcome>> {
+        let in_the_way = self.effects_in_the_way()?;
+        if !in_the_way.is_empty() {
+            return Ok(Some(CommitOutcome::Conflict(in_the_way)));
+        }
+        report.effects = self.effects_to_commit()?;
         let mut reverified = false;
         loop {
             let (conflicts, drift) = self.validate(driver, report)?;
             if !conflicts.is_empty() {
                 return Ok(Some(CommitOutcome::Conflict(conflicts)));
             }
-            if report.changed.items == 0 && !options.allow_empty {
+            if report.is_empty() && !options.allow_empty {
                 return Ok(Some(CommitOutcome::Empty));
             }
             report.drift = drift;
@@ -139,6 +174,10 @@ impl Branch {
             drift = worse(drift, selection.drift.clone());
             disk.keep_validation(found);
         }
+        if let Some(keys) = driver.keys() {
+            conflicts.extend(keys.validate(self.id, generation)?);
+            report.keys = keys.changes(self.id)?.items;
+        }
         Ok((conflicts, drift))
     }
 
@@ -171,10 +210,14 @@ impl Branch {
             branch: Some(self.id),
             commit: Some(report.commit),
             text: format!(
-                "committed {} into {}: {} paths",
+                "committed {} into {}: {} paths{}",
                 self.label()?,
                 world.base().display(),
-                report.changed.items
+                report.changed.items,
+                match report.keys {
+                    0 => String::new(),
+                    n => format!(", {n} keys"),
+                }
             ),
             json: None,
         })?;
@@ -188,7 +231,7 @@ impl Engine {
     ///
     /// # Errors
     /// `FP0410` when there is none or a path it wrote was edited since, `FP0111` when a later commit
-    /// stands, `FP0408` when branches of the base run. Nothing is changed then.
+    /// stands or a key it wrote was changed since, `FP0408` when branches of the base run. Nothing is changed then.
     pub fn undo(&self, commit: Option<CommitId>, base: &Path) -> Result<UndoReport> {
         let txn = match commit {
             Some(txn) => txn,
@@ -218,6 +261,7 @@ impl Engine {
                     ));
             }
         }
+        let keys = self.store().kv_committed(&record)?;
         let durable = self.store().begin_undo(txn)?.durable();
         let restored = driver
             .disks
@@ -248,10 +292,16 @@ impl Engine {
         Ok(UndoReport {
             commit: txn,
             restored,
+            kept: self.sent_with(record.branch)?,
+            keys,
         })
     }
 
-    fn last_commit(&self, base: &Path) -> Result<CommitId> {
+    /// The last commit into a directory that stands.
+    ///
+    /// # Errors
+    /// `FP0410` when there is none.
+    pub fn last_commit(&self, base: &Path) -> Result<CommitId> {
         let none = || {
             codes::UNDO
                 .error(format!("nothing was committed into {}", base.display()))
@@ -274,12 +324,19 @@ impl Engine {
 }
 
 impl CommitReport {
+    /// Whether there is nothing to commit.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.changed.items == 0 && self.keys == 0 && self.effects == 0
+    }
+
     pub(crate) fn new(commit: CommitId, generation: forkpoint_model::Generation) -> Self {
         Self {
             commit,
             generation,
             outcome: CommitOutcome::Empty,
             changed: ChangeSummary::default(),
+            keys: 0,
+            effects: 0,
             excluded: Vec::new(),
             withheld: Vec::new(),
             drift: Drift::None,
@@ -357,51 +414,4 @@ pub(crate) fn lost(why: &Lost) -> String {
 
 fn summary_json(changed: &ChangeSummary) -> Result<String> {
     serde_json::to_string(changed).map_err(|e| codes::INTERNAL.io("cannot write a summary", e))
-}
-
-impl Branch {
-    /// Makes a stale branch fresh: checks that nothing it changed was changed underneath too, and
-    /// moves it to the present head. With conflicts it stays as it is.
-    ///
-    /// # Errors
-    /// `FP0405` when it is running, `FP00xx` when it has ended.
-    pub fn rebase(&self) -> Result<crate::options::RebaseReport> {
-        let _lock = self.lock()?;
-        let record = self.record()?;
-        if self.is_running()? {
-            return Err(codes::STATE
-                .error(format!(
-                    "{} is running: its base cannot change under it",
-                    name(&record)
-                ))
-                .hint("stop it first"));
-        }
-        forkpoint_model::state::step(&record.context(), &BranchEvent::Rebased)?;
-        let stamp = forkpoint_fs::stamp::take(&self.engine.paths().tmp())?;
-        let mut conflicts = Vec::new();
-        for (index, disk) in self.disks(&record)?.iter().enumerate() {
-            let changes = self.engine.diff(disk, None)?;
-            let found = self
-                .engine
-                .check(disk, &changes, &crate::disk::then(&record, index)?)?;
-            conflicts.extend(crate::disk::conflicts(index, found));
-        }
-        if !conflicts.is_empty() {
-            return Ok(crate::options::RebaseReport {
-                conflicts,
-                generation: record.generation,
-            });
-        }
-        let now = self.engine.now();
-        let fresh =
-            self.engine
-                .store()
-                .transition_with(self.id, &BranchEvent::Rebased, now, |b| {
-                    b.stamp_ns = stamp.0;
-                })?;
-        Ok(crate::options::RebaseReport {
-            conflicts,
-            generation: fresh.generation,
-        })
-    }
 }

@@ -16,8 +16,9 @@ use forkpoint_model::participant::{
     ApplyOutcome, ChangeSummary, Discarded, Participant, TxnStatus, Vote,
 };
 use forkpoint_model::{
-    BranchId, CommitId, Conflict, Digest, Epoch, Generation, ParticipantId, Result, Source,
+    BranchId, CommitId, Conflict, Digest, Epoch, Error, Generation, ParticipantId, Result, Source,
 };
+use forkpoint_store::BranchRecord;
 use std::path::PathBuf;
 
 /// One disk of a world, for the length of one verb.
@@ -69,15 +70,16 @@ impl Disk {
 
     fn layers(&self, branch: BranchId) -> Result<(DiskLayers, Then)> {
         let branch = Branch::new(self.engine.clone(), branch);
-        let record = branch.record()?;
-        let disk = branch
-            .disks(&record)?
+        let (record, disks) = branch.record_and_disks()?;
+        let disk = disks
             .into_iter()
             .nth(self.index)
-            .ok_or_else(|| {
-                codes::INTERNAL.error(format!("{} has no disk {}", record.id, self.index))
-            })?;
+            .ok_or_else(|| self.missing(&record))?;
         Ok((disk, then(&record, self.index)?))
+    }
+
+    fn missing(&self, record: &BranchRecord) -> Error {
+        codes::INTERNAL.error(format!("{} has no disk {}", record.id, self.index))
     }
 
     fn conflicts(&self, paths: Vec<PathConflict>) -> Vec<Conflict> {
@@ -148,7 +150,7 @@ impl Disk {
 }
 
 /// What is known of the base as it was when a branch was forked.
-pub(crate) fn then(record: &forkpoint_store::BranchRecord, disk: usize) -> Result<Then> {
+pub(crate) fn then(record: &BranchRecord, disk: usize) -> Result<Then> {
     let baseline = Detail::of(record)?
         .baselines
         .into_iter()
@@ -282,19 +284,21 @@ impl Participant for Disk {
     }
 
     fn discard(&mut self, branch: BranchId) -> Result<Discarded> {
-        let (disk, _) = self.layers(branch)?;
+        let branch = Branch::new(self.engine.clone(), branch);
+        let (record, disks) = branch.record_and_disks()?;
+        let (Some(disk), Some(upper)) = (
+            disks.get(self.index),
+            record
+                .stacks
+                .get(self.index)
+                .and_then(|stack| stack.first()),
+        ) else {
+            return Err(self.missing(&record));
+        };
         self.engine.remove_tree(&disk.work)?;
         // An upper that was sealed for others has a row of its own; collection frees it when the last
         // of them goes.
-        let record = self.engine.store().branch(branch)?;
-        let shared = match record
-            .stacks
-            .get(self.index)
-            .and_then(|stack| stack.first())
-        {
-            Some(&upper) => is_sealed(&self.engine.store(), upper)?,
-            None => true,
-        };
+        let shared = is_sealed(&self.engine.store(), *upper)?;
         if !shared {
             self.engine.remove_tree(&disk.upper)?;
         }

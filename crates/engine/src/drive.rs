@@ -5,13 +5,14 @@ use crate::branch::{Branch, kill_recorded};
 use crate::codes;
 use crate::disk::{Disk, participant};
 use crate::engine::Engine;
+use crate::keys::Keys;
 use crate::lock::{self, Lock};
 use crate::options::{CommitOptions, SealOptions};
 use crate::world::World;
 use forkpoint_model::commit::{Command, CommitPlan, Coordinator, Event, Outcome};
 use forkpoint_model::participant::{ApplyOutcome, Participant};
-use forkpoint_model::{BranchId, CommitId, Error, ParticipantId, Result};
-use forkpoint_store::{CommitRecord, Decision, DiskRecord, Race};
+use forkpoint_model::{BranchId, CommitId, Error, Generation, ParticipantId, Result};
+use forkpoint_store::{CommitRecord, Decision, DiskRecord, Durability, Race};
 use std::collections::VecDeque;
 
 /// No commit takes more steps than this; a coordinator that asks for more is at fault.
@@ -23,10 +24,17 @@ pub(crate) struct Driver<'a> {
     branch: Branch,
     branch_lock: Option<&'a Lock>,
     pub(crate) disks: Vec<Disk>,
+    keys: Keys,
+    /// Whether the keys take part in a commit that begins: only where the branch read or wrote any.
+    with_keys: bool,
     _bases: Vec<Lock>,
     force: bool,
+    /// What was staged lies in the store, where recovery finds it without a row.
+    in_store: bool,
     summary: Option<String>,
     pub(crate) invalidated: Vec<BranchId>,
+    /// What a person should know of it.
+    pub(crate) notes: Vec<String>,
 }
 
 impl<'a> Driver<'a> {
@@ -63,15 +71,24 @@ impl<'a> Driver<'a> {
             .enumerate()
             .map(|(index, disk)| Disk::new(engine, index, disk.path.clone(), options.clone()))
             .collect();
+        let commits = engine.paths().commits();
+        let in_store = world
+            .disks()
+            .iter()
+            .all(|disk| forkpoint_fs::apply::stays_in_store(&disk.path, &commits));
         Ok(Self {
             engine,
+            in_store,
             branch: Branch::new(engine.clone(), branch),
             branch_lock,
             disks,
+            keys: Keys::new(engine),
+            with_keys: false,
             _bases: bases,
             force: options.force,
             summary: None,
             invalidated: Vec::new(),
+            notes: Vec::new(),
         })
     }
 
@@ -83,8 +100,23 @@ impl<'a> Driver<'a> {
             branch: record.id,
             parent_generation: record.generation,
             group: record.group,
-            participants: (0..self.disks.len()).map(participant).collect(),
+            participants: (0..self.disks.len())
+                .map(participant)
+                .chain(self.with_keys.then(|| self.keys.id()))
+                .collect(),
         })
+    }
+
+    /// Lets the sealed branch's keys take part, if it read or wrote any.
+    pub(crate) fn with_keys(&mut self) -> Result<()> {
+        let stack = self.branch.record()?.shared.stack();
+        self.with_keys = self.engine.store().kv_touched(&stack)?;
+        Ok(())
+    }
+
+    /// The keys, where they take part.
+    pub(crate) fn keys(&mut self) -> Option<&mut Keys> {
+        self.with_keys.then_some(&mut self.keys)
     }
 
     pub(crate) fn summary(&mut self, json: String) {
@@ -119,11 +151,35 @@ impl<'a> Driver<'a> {
         Err(codes::INTERNAL.error("a commit did not come to an end"))
     }
 
-    fn disk(&mut self, id: &ParticipantId) -> Result<&mut Disk> {
-        self.disks
-            .iter_mut()
-            .find(|d| d.id() == *id)
+    fn participant(&mut self, id: &ParticipantId) -> Result<&mut dyn Participant> {
+        if *id == self.keys.id() {
+            return Ok(&mut self.keys);
+        }
+        let disk = self.disks.iter_mut().find(|d| d.id() == *id);
+        disk.map(|disk| disk as &mut dyn Participant)
             .ok_or_else(|| codes::INTERNAL.error(format!("there is no participant {id}")))
+    }
+
+    /// A vote. Keys are compared once more, under the reservation: from here on nobody writes any.
+    fn stage(
+        &mut self,
+        id: &ParticipantId,
+        (txn, branch, target): (CommitId, BranchId, Generation),
+    ) -> Result<Event> {
+        let participant = id.clone();
+        if *id == self.keys.id() {
+            let conflicts = self.keys.validate(branch, target)?;
+            if !conflicts.is_empty() {
+                return Ok(Event::VotedNo {
+                    participant,
+                    conflicts,
+                });
+            }
+        }
+        Ok(Event::Voted {
+            participant,
+            vote: self.participant(id)?.stage(txn, branch, target)?,
+        })
     }
 
     fn execute(&mut self, command: &Command, plan: &CommitPlan) -> Result<Event> {
@@ -142,11 +198,16 @@ impl<'a> Driver<'a> {
                 parent,
             } => Event::Validated {
                 participant: participant.clone(),
-                conflicts: self.disk(participant)?.validate(*branch, *parent)?,
+                conflicts: self.participant(participant)?.validate(*branch, *parent)?,
             },
             Command::Reserve { .. } => {
                 let record = CommitRecord::reservation(plan, now);
-                match self.engine.store().reserve(&record, self.force, now)? {
+                let (store, force) = (self.engine.store(), self.force);
+                let durability = match self.in_store {
+                    true => Durability::Normal,
+                    false => Durability::Full,
+                };
+                match store.batch(durability, |store| store.reserve(&record, force, now))? {
                     Race::Won(()) => Event::Reserved,
                     Race::Lost(why) => Event::Beaten { why },
                 }
@@ -156,10 +217,7 @@ impl<'a> Driver<'a> {
                 txn,
                 branch,
                 target,
-            } => Event::Voted {
-                participant: participant.clone(),
-                vote: self.disk(participant)?.stage(*txn, *branch, *target)?,
-            },
+            } => self.stage(participant, (*txn, *branch, *target))?,
             Command::Decide { txn, votes } => self.decide(*txn, votes.clone(), now)?,
             Command::Inquire { txn } => {
                 let decided = self.engine.store().commit(*txn)?.decided_ns.is_some();
@@ -171,7 +229,7 @@ impl<'a> Driver<'a> {
                 digest,
             } => {
                 self.end_siblings()?;
-                let outcome = self.disk(participant)?.commit(*txn, *digest)?;
+                let outcome = self.participant(participant)?.commit(*txn, *digest)?;
                 applied(outcome, participant, |participant| Event::Applied {
                     participant,
                 })
@@ -184,10 +242,17 @@ impl<'a> Driver<'a> {
                 self.engine.store().mark_blocked(*txn, items, now)?;
                 Event::MarkedBlocked
             }
-            // A branch has no held effects yet: it can reach nothing that would hold any.
-            Command::Release { .. } => Event::Released,
+            Command::Release { .. } => {
+                let waiting = self.branch.release_effects()?;
+                self.notes.extend(waiting.iter().cloned());
+                match waiting.first() {
+                    None => Event::Released,
+                    // Sent again by the next recovery; the commit stands.
+                    Some(first) => return Err(codes::EFFECT.error(first.clone())),
+                }
+            }
             Command::End { participant, txn } => {
-                self.disk(participant)?.end(*txn)?;
+                self.participant(participant)?.end(*txn)?;
                 Event::Ended {
                     participant: participant.clone(),
                 }
@@ -201,7 +266,7 @@ impl<'a> Driver<'a> {
                 false => Event::Decided,
             },
             Command::AbortStaged { participant, txn } => {
-                self.disk(participant)?.abort(*txn)?;
+                self.participant(participant)?.abort(*txn)?;
                 Event::StagedAborted {
                     participant: participant.clone(),
                 }
@@ -215,7 +280,7 @@ impl<'a> Driver<'a> {
                 txn,
                 digest,
             } => {
-                let outcome = self.disk(participant)?.undo(*txn, *digest)?;
+                let outcome = self.participant(participant)?.undo(*txn, *digest)?;
                 applied(outcome, participant, |participant| Event::Undone {
                     participant,
                 })

@@ -3,14 +3,18 @@
 
 use crate::branch::Branch;
 use crate::codes;
+use crate::effects::Remote;
 use crate::options::{BranchFilter, EngineOptions};
 use crate::paths::Paths;
 use crate::recover;
+use crate::serve::Hub;
+use crate::spare::Spares;
 use forkpoint_fs::ops::{FsRequest, FsResponse};
 use forkpoint_model::{BranchId, Result};
 use forkpoint_sandbox::{Check, Identity, Worker, default_masks};
 use forkpoint_store::{BranchRecord, HistoryFilter, HistoryRecord, Store};
 use forkpoint_sys::{clock, rand};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -26,7 +30,11 @@ pub(crate) struct Inner {
     pub(crate) identity: Identity,
     store: Mutex<Store>,
     worker: Mutex<Option<Arc<Worker>>>,
+    pub(crate) hub: Mutex<Option<Hub>>,
+    pub(crate) spares: Spares,
     recovered: OnceLock<Vec<String>>,
+    /// Who performs and undoes effects, by participant.
+    pub(crate) remotes: Mutex<BTreeMap<String, Arc<dyn Remote>>>,
 }
 
 impl Engine {
@@ -34,27 +42,48 @@ impl Engine {
     /// their supervisor are ended, undecided commits discarded, decided ones finished.
     ///
     /// # Errors
-    /// `FP01xx` when the store cannot be opened; what recovery could not finish is in
+    /// `FP0414` for a device that is none, `FP01xx` when the store cannot be opened; what recovery could not finish is in
     /// [`Engine::recovered`], not an error.
-    pub fn open(options: EngineOptions) -> Result<Engine> {
+    pub fn open(mut options: EngineOptions) -> Result<Engine> {
+        options.devices = crate::device::resolve(&options.devices)?;
         let store = Store::open(&options.store)?;
         // The store's path takes part in comparisons with bases, which are canonical.
         let dir = std::fs::canonicalize(store.dir())
             .map_err(|e| codes::IO.io("cannot resolve the store's path", e))?;
         forkpoint_sandbox::keep_program_in(&dir);
+        let paths = Paths::new(dir);
         let engine = Engine {
             inner: Arc::new(Inner {
-                paths: Paths::new(dir),
+                spares: Spares::new(paths.spare()),
+                paths,
                 options,
                 identity: forkpoint_sandbox::identity()?,
                 store: Mutex::new(store),
                 worker: Mutex::new(None),
+                hub: Mutex::new(None),
                 recovered: OnceLock::new(),
+                remotes: Mutex::new(BTreeMap::new()),
             }),
         };
         let said = recover::run(&engine)?;
         engine.inner.recovered.set(said).ok();
         Ok(engine)
+    }
+
+    /// Starts, ahead of time, the process that the next branch started by this process runs in, so
+    /// that it comes into being while the store is opened and read. For a program that will start
+    /// exactly one branch of this store and nothing else. Where there is no such store yet, or
+    /// anything is unusual about it, nothing happens: the start itself will tell.
+    pub fn start_ahead(store: &Path) {
+        use std::os::unix::fs::MetadataExt;
+        let Ok(dir) = std::fs::canonicalize(store) else {
+            return;
+        };
+        let me = rustix::process::geteuid().as_raw();
+        // As the store itself asks for, since a program is executed from there.
+        if std::fs::metadata(&dir).is_ok_and(|m| m.uid() == me && m.mode() & 0o077 == 0) {
+            forkpoint_sandbox::start_ahead(&dir);
+        }
     }
 
     /// What recovery did when the store was opened, one line each.
@@ -71,6 +100,12 @@ impl Engine {
             .store
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Devices of the host that everything started here is shown ([`EngineOptions::devices`]), less those
+    /// that every branch has.
+    pub fn devices(&self) -> &[PathBuf] {
+        &self.inner.options.devices
     }
 
     /// The store's canonical directory.

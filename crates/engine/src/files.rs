@@ -10,6 +10,8 @@ use forkpoint_fs::delta::{ChangeSet, DiffOptions};
 use forkpoint_fs::ops::{FsRequest, FsResponse};
 use forkpoint_fs::tree::{CopyOptions, CopyReport};
 use forkpoint_model::{Error, LayerId, Result};
+use forkpoint_sandbox::Identity;
+use forkpoint_sys::ids::{self, Shift};
 use std::ffi::OsStr;
 use std::fs::DirBuilder;
 use std::os::unix::ffi::OsStrExt;
@@ -86,11 +88,6 @@ impl Engine {
         if disk.upper.is_dir() {
             return Ok(());
         }
-        for dir in [&disk.upper, &disk.work] {
-            if let Some(parent) = dir.parent() {
-                make_dir(parent)?;
-            }
-        }
         self.prepare_pair(&disk.upper, &disk.work, &disk.bottom)
     }
 }
@@ -100,7 +97,7 @@ const DROPPED_LISTED: usize = 100;
 
 /// The directory whose writes are kept under this name: `home%2Fann` is `/home/ann`.
 fn unescaped(name: &OsStr) -> PathBuf {
-    let mut path = b"/".to_vec();
+    let mut path = Vec::new();
     let mut rest = name.as_encoded_bytes();
     while let Some((&first, tail)) = rest.split_first() {
         let (byte, after) = match rest {
@@ -110,6 +107,10 @@ fn unescaped(name: &OsStr) -> PathBuf {
         };
         path.push(byte);
         rest = after;
+    }
+    // The entry of `/` itself is one escaped slash.
+    if path.first() != Some(&b'/') {
+        path.insert(0, b'/');
     }
     PathBuf::from(OsStr::from_bytes(&path))
 }
@@ -166,9 +167,42 @@ impl Engine {
         }
     }
 
-    /// Copies a tree; `raw` keeps an overlay's own marks.
+    /// Copies a tree as it is; `raw` keeps an overlay's own marks.
     pub(crate) fn copy_tree(&self, from: &Path, to: &Path, raw: bool) -> Result<CopyReport> {
-        let options = CopyOptions { raw, sync: false };
+        let options = CopyOptions {
+            raw,
+            ..CopyOptions::default()
+        };
+        self.copy_with(from, to, options)
+    }
+
+    /// Copies what branches are copies of. As root a copy's owners are stored as the ids that the
+    /// branch really has, since the store's file system may be one that cannot map ids by a mount.
+    pub(crate) fn copy_base_tree(&self, from: &Path, to: &Path) -> Result<CopyReport> {
+        let options = CopyOptions {
+            shift: self.shift().map(|s| (s.first, s.len)),
+            ..CopyOptions::default()
+        };
+        self.copy_with(from, to, options)
+    }
+
+    /// How the owners in a branch's copy are stored.
+    pub(crate) fn shift(&self) -> Option<Shift> {
+        match self.inner.identity {
+            Identity::Root { shift, len } => Some(Shift { first: shift, len }),
+            Identity::User { .. } => None,
+        }
+    }
+
+    /// As [`Engine::fs`], with the owners in a copy read as they appear inside.
+    pub(crate) fn fs_on(&self, copy: bool, request: FsRequest) -> Result<FsResponse> {
+        match self.shift().filter(|_| copy) {
+            Some(shift) => ids::unshifted(shift, || self.fs(request)),
+            None => self.fs(request),
+        }
+    }
+
+    fn copy_with(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<CopyReport> {
         match self.fs(FsRequest::Copy {
             src: from.to_owned(),
             dst: to.to_owned(),
@@ -222,7 +256,8 @@ impl Engine {
         let request = match copy {
             true => FsRequest::DiffTrees {
                 tree: layers[0].clone(),
-                base: layers[layers.len() - 1].clone(),
+                // A copy stands for every layer above what it was copied from.
+                base: layers[top.min(layers.len() - 1)].clone(),
             },
             false => FsRequest::Diff {
                 layers,
@@ -230,7 +265,7 @@ impl Engine {
                 options: self.diff_options(),
             },
         };
-        match self.fs(request)? {
+        match self.fs_on(copy, request)? {
             FsResponse::Changes(changes) => Ok(changes),
             _ => Err(mismatch("a diff")),
         }
@@ -324,17 +359,6 @@ impl Engine {
                 .error(format!("{} is on a read-only file system", dir.display()))
                 .hint("nothing could be committed into it: copy it to a writable place first"));
         }
-        if !self.rootless() && !support.overlay && support.store_fs_type == "overlay" {
-            return Err(forkpoint_fs::codes::MOUNT
-                .error(format!(
-                    "the store {} is on overlayfs, which cannot map ids: root's branches could not own their files",
-                    self.paths().store().display()
-                ))
-                .hint(
-                    "set FORKPOINT_HOME to a directory on ext4, XFS, btrfs or tmpfs (in a container: \
-                     on a volume), or run as an ordinary user",
-                ));
-        }
         if support.remote {
             return Err(codes::BASE
                 .error(format!(
@@ -343,6 +367,16 @@ impl Engine {
                     support.fs_type
                 ))
                 .hint("others could change it unseen: copy it to a local file system first"));
+        }
+        let overlays = [&support.store_fs_type, &support.fs_type];
+        if !self.rootless() && overlays.iter().any(|kind| *kind == "overlay") {
+            let which = match support.store_fs_type == "overlay" {
+                true => "the store",
+                false => "it",
+            };
+            return Ok(Some(format!(
+                "{which} is on overlayfs, which cannot map the ids of root's branches"
+            )));
         }
         Ok(match support.overlay {
             true => None,
@@ -358,6 +392,27 @@ impl Engine {
         match self.fs(request)? {
             FsResponse::Done => Ok(()),
             _ => Err(mismatch("an operation")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_an_upper_says_which_directory_it_is_for() {
+        for (name, path) in [
+            ("usr", "/usr"),
+            ("home%2Fann", "/home/ann"),
+            ("100%25", "/100%"),
+            ("%2F", "/"),
+        ] {
+            assert_eq!(
+                unescaped(OsStr::new(name)).as_os_str(),
+                OsStr::new(path),
+                "{name}"
+            );
         }
     }
 }

@@ -6,13 +6,13 @@
 
 use crate::branch::{Branch, name};
 use crate::codes;
-use crate::detail::Detail;
+use crate::detail::{Copied, Detail};
 use crate::layers::{DiskLayers, is_sealed};
-use crate::options::{ForkOptions, Layer};
+use crate::options::{AbortOptions, ForkOptions};
 use crate::world::{Template, insert};
-use forkpoint_model::state::{BranchState, ForkLayer, check_fork_point};
+use forkpoint_model::state::BranchState;
 use forkpoint_model::{LayerId, Result, Source};
-use forkpoint_store::{BranchRecord, Durability, LayerKind, LayerRecord};
+use forkpoint_store::{BranchRecord, Durability, LayerKind, LayerRecord, SharedRecord};
 
 /// A stack deeper than this is compacted when it is forked again.
 const DEEPEST: usize = 16;
@@ -24,61 +24,72 @@ impl Branch {
     /// none was made.
     ///
     /// # Errors
-    /// `FP0404` for a fork at the reasoning layer of a branch that has an effect path, `FP0405` when
+    /// `FP0083` for a fork at the reasoning layer of a branch that has an effect path, and for one at
+    /// the effect layer of a branch that may have none; `FP0405` when
     /// it is being committed or its delta is gone, `FP0406` when another process works on it.
     pub fn fork(&self, options: &ForkOptions) -> Result<Vec<Result<Branch>>> {
         let _lock = self.lock()?;
         let _making = self.engine.making_layers()?;
         let record = self.record()?;
         forkable(&record)?;
-        if options.layer == Layer::Reasoning && record.layer == ForkLayer::Effect {
-            let mut paths: Vec<String> = (0..record.stacks.len())
-                .map(|n| crate::disk::participant(n).0)
-                .collect();
-            paths.extend(record.uncaptured.iter().cloned());
-            check_fork_point(ForkLayer::Reasoning, &paths)?;
-        }
+        self.check_fork_layer(&record, options.layer)?;
         if options.over.is_some() {
             return Err(codes::INTERNAL.error("a preparation is put under a world's forks only"));
         }
-        let detail = Detail::of(&record)?;
-        let template = |stacks: Vec<Vec<LayerId>>, root_layers| Template {
+        if options.beside && options.group.is_none() {
+            return Err(codes::INTERNAL.error("a sibling is forked without its group"));
+        }
+        let mut detail = Detail {
+            git: None,
+            ..Detail::of(&record)?
+        };
+        detail.of_origin &= options.beside;
+        let template = |stacks: Vec<Vec<LayerId>>, shared| Template {
             world: record.world,
-            parent: Source::Branch(self.id),
+            parent: match options.beside {
+                true => record.parent,
+                false => Source::Branch(self.id),
+            },
             generation: record.generation,
             stacks,
-            root_layers,
+            root_layers: record.root_layers.clone(),
+            shared,
             stamp_ns: record.stamp_ns,
             detail: detail.clone(),
         };
         if detail.copy {
-            return self.fork_copies(
-                &record,
-                options,
-                &template(below_uppers(&record), Vec::new()),
-            );
+            let shared = self.engine.store().seal_overlay(self.id)?;
+            let template = template(below_uppers(&record), shared);
+            return self.fork_copies(&record, options, &template);
         }
         if self.engine.is_running(&record)?
             && let Some(sandbox) = self.attach(&record)?
         {
-            sandbox.freeze()?;
+            sandbox.hold()?;
             let cloned = self.clone_uppers(&record);
+            let shared = self.engine.store().seal_overlay(self.id);
             sandbox.thaw()?;
             let stacks = self.compacted(&record, cloned?)?;
-            return insert(
-                &self.engine,
-                options,
-                &template(stacks, record.root_layers.clone()),
-            );
+            return insert(&self.engine, options, &template(stacks, shared?));
         }
-        let disks = self.disks(&record)?;
-        let (own, stacks) = self.seal_uppers(&record, &disks)?;
-        let stacks = self.compacted(&record, stacks)?;
+        let (stacks, shared) = self.share_uppers(&record)?;
+        insert(&self.engine, options, &template(stacks, shared))
+    }
+
+    /// Makes the uppers of a stopped branch layers that its forks share: it goes on above them. What its
+    /// forks stand on.
+    pub(crate) fn share_uppers(
+        &self,
+        record: &BranchRecord,
+    ) -> Result<(Vec<Vec<LayerId>>, SharedRecord)> {
+        let disks = self.disks(record)?;
+        let (own, stacks) = self.seal_uppers(record, &disks)?;
+        let stacks = self.compacted(record, stacks)?;
         // The layers become shared, the source moves above them, and the forks appear: all or none.
         let store = self.engine.store();
         let (tx, now) = (Durability::Normal, self.engine.now());
         let live = record.state == BranchState::Open;
-        store.batch(tx, |store| {
+        let shared = store.batch(tx, |store| {
             for (id, _) in &own {
                 if !is_sealed(store, *id)? {
                     store.insert_layer(&sealed(*id, now))?;
@@ -92,22 +103,18 @@ impl Branch {
                     }
                 })?;
             }
-            Ok(())
+            store.seal_overlay(self.id)
         })?;
         drop(store);
         for (id, _) in &own {
             self.engine.drop_work(*id)?;
         }
-        insert(
-            &self.engine,
-            options,
-            &template(stacks, record.root_layers.clone()),
-        )
+        Ok((stacks, shared))
     }
 
     /// Which uppers hold anything, and the stacks of what is forked off them.
     #[allow(clippy::type_complexity)]
-    fn seal_uppers(
+    pub(crate) fn seal_uppers(
         &self,
         record: &BranchRecord,
         disks: &[DiskLayers],
@@ -126,7 +133,7 @@ impl Branch {
     }
 
     /// Clones the uppers of a frozen branch into sealed layers.
-    fn clone_uppers(&self, record: &BranchRecord) -> Result<Vec<Vec<LayerId>>> {
+    pub(crate) fn clone_uppers(&self, record: &BranchRecord) -> Result<Vec<Vec<LayerId>>> {
         let mut stacks = below_uppers(record);
         for (disk, stack) in self.disks(record)?.iter().zip(&mut stacks) {
             if !disk.upper.is_dir() {
@@ -154,12 +161,12 @@ impl Branch {
     ) -> Result<Vec<Result<Branch>>> {
         let sandbox = self.attach(record)?;
         if let Some(sandbox) = &sandbox {
-            sandbox.freeze()?;
+            sandbox.hold()?;
         }
         let copied = insert(&self.engine, options, template).map(|forks| {
             forks
                 .into_iter()
-                .map(|fork| fork.and_then(|f| f.copy_from(self)))
+                .map(|fork| fork.and_then(|f| f.filled(Branch::copy_from, self)))
                 .collect()
         });
         if let Some(sandbox) = &sandbox {
@@ -168,24 +175,58 @@ impl Branch {
         copied
     }
 
-    fn copy_from(self, source: &Branch) -> Result<Branch> {
-        let from = source.disks(&source.record()?)?;
-        for (to, from) in self.disks(&self.record()?)?.iter().zip(&from) {
-            self.engine.copy_tree(&from.upper, &to.upper, false)?;
+    /// In copy mode: fills the branch's tree. A branch without one is no branch: it is rolled back.
+    /// Until the copy is complete it has another name, so that half a copy is never taken for what
+    /// the branch made of the base.
+    pub(crate) fn filled<T>(self, fill: impl Fn(&Self, T) -> Result<()>, from: T) -> Result<Self> {
+        match fill(&self, from) {
+            Ok(()) => Ok(self),
+            Err(error) => match self.abort(&AbortOptions::default()) {
+                Ok(_) => Err(error),
+                Err(left) => Err(error.context(format_args!("{} is left ({left})", self.id))),
+            },
         }
-        Ok(self)
     }
 
-    /// In copy mode: copies the base into the branch's own tree.
-    pub(crate) fn copy_base(self) -> Result<Branch> {
-        for disk in self.disks(&self.record()?)? {
-            self.engine.copy_tree(&disk.bottom, &disk.upper, false)?;
+    fn copy_from(&self, source: &Branch) -> Result<()> {
+        let record = source.record()?;
+        let from = source.disks(&record)?;
+        for (to, from) in self.disks(&self.record()?)?.iter().zip(&from) {
+            self.engine.copy_tree(&from.upper, &to.work, false)?;
+            self.engine.rename(&to.work, &to.upper)?;
         }
-        Ok(self)
+        // Of both trees everything is older than this, and whatever is changed from now on is not.
+        let at = forkpoint_fs::stamp::take(&self.engine.paths().tmp())?;
+        let mut detail = Detail::of(&self.record()?)?;
+        detail.copied = Some(Copied {
+            from: record
+                .stacks
+                .iter()
+                .flat_map(|s| s.first().copied())
+                .collect(),
+            at_ns: at.0,
+        });
+        let text = detail.text()?;
+        self.engine
+            .store()
+            .modify_branch(self.id, |b| b.detail = text)
+            .map(drop)
+    }
+
+    /// In copy mode: copies the base, or what the preparation made of it, into the branch's own tree.
+    pub(crate) fn copy_base(&self) -> Result<()> {
+        for disk in self.disks(&self.record()?)? {
+            match disk.sealed.first() {
+                Some(prepared) => self.engine.copy_tree(prepared, &disk.work, false)?,
+                None => self.engine.copy_base_tree(&disk.bottom, &disk.work)?,
+            };
+            self.engine.rename(&disk.work, &disk.upper)?;
+        }
+        Ok(())
     }
 
     /// Keeps stacks short: the newest sealed layers of one that grew too deep are merged into one.
-    fn compacted(
+    pub(crate) fn compacted(
         &self,
         record: &BranchRecord,
         mut stacks: Vec<Vec<LayerId>>,

@@ -1,6 +1,6 @@
 //! Collecting what nobody needs any more.
 
-use crate::branch::Branch;
+use crate::branch::{Branch, identity};
 use crate::codes;
 use crate::engine::Engine;
 use crate::files::GC_LOCK;
@@ -12,10 +12,10 @@ use forkpoint_store::{BranchRecord, CommitState};
 use std::collections::HashSet;
 use std::path::PathBuf;
 
-/// Retained deltas are kept this long by default, in seconds: two weeks.
-pub const DEFAULT_MAX_AGE_S: u64 = 14 * 24 * 3600;
-/// Retained deltas together may take this much by default: 20 GiB.
-pub const DEFAULT_MAX_BYTES: u64 = 20 << 30;
+/// Retained deltas are kept this long by default, in seconds: one week.
+pub const DEFAULT_MAX_AGE_S: u64 = 7 * 24 * 3600;
+/// Retained deltas together may take this much by default: 5 GiB.
+pub const DEFAULT_MAX_BYTES: u64 = 5 << 30;
 /// This many of a world's latest commits can be undone.
 const UNDO_KEPT: usize = 10;
 
@@ -33,14 +33,28 @@ impl Engine {
                 .error("another process is making or collecting layers")
                 .hint("try again in a moment")
         })?;
+        self.store().make_room()?;
         let mut report = GcReport::default();
         self.free_retained(options, &mut report)?;
         self.free_records(options, &mut report)?;
+        self.free_steps(options, &mut report)?;
         self.free_layers(options, &mut report)?;
         self.free_undo(options, &mut report)?;
+        self.free_shared(options, &mut report)?;
         self.free_orphans(options, &mut report)?;
         if !options.dry_run {
-            let live: HashSet<_> = self.store().running()?.into_iter().map(|b| b.id).collect();
+            let left = crate::recover::sweep_scratch(self)?;
+            if let Some(first) = left.first() {
+                return Err(codes::IO.error(first));
+            }
+            let mut live = HashSet::new();
+            let recorded = self.store().running()?;
+            for branch in recorded {
+                let process = branch.process.as_ref().map(identity);
+                if process.is_some_and(|p| forkpoint_sandbox::is_alive(&p).unwrap_or(true)) {
+                    live.insert(branch.id);
+                }
+            }
             forkpoint_sandbox::sweep(&|id| live.contains(&id))?;
         }
         Ok(report)
@@ -53,6 +67,9 @@ impl Engine {
         let mut total: u64 = retained.iter().filter_map(|b| b.bytes).sum();
         // Oldest end first.
         for record in &retained {
+            if report.branches >= options.at_most.map_or(u64::MAX, |n| n as u64) {
+                break;
+            }
             let bytes = record.bytes.unwrap_or(0);
             let aged = record.ended_ns.is_some_and(|ended| ended < oldest);
             if !aged && total <= max_bytes {
@@ -60,11 +77,12 @@ impl Engine {
             }
             total = total.saturating_sub(bytes);
             report.branches += 1;
-            report.bytes += bytes;
-            report.items.push(format!(
-                "branch {}: its retained delta",
-                crate::branch::name(record)
-            ));
+            let name = crate::branch::name(record);
+            report.add(
+                "retained",
+                bytes,
+                format!("branch {name}: its retained delta"),
+            );
             if !options.dry_run {
                 self.free_branch(record)?;
             }
@@ -94,11 +112,16 @@ impl Engine {
         let oldest = self.oldest(options);
         let old = |ended: Option<i64>| ended.is_some_and(|ended| ended < oldest);
         let branches = self.store().branches(None, true)?;
-        for record in branches.iter().filter(|b| old(b.ended_ns) && !b.retained) {
-            report.items.push(format!(
-                "branch {}: its log and record",
-                crate::branch::name(record)
-            ));
+        let most = options.at_most.unwrap_or(usize::MAX);
+        let ended = branches.iter().filter(|b| old(b.ended_ns) && !b.retained);
+        for record in ended.take(most) {
+            let bytes = self.usage_of(&self.paths().branch(record.id))?;
+            let name = crate::branch::name(record);
+            report.add(
+                "records",
+                bytes,
+                format!("branch {name}: its log and record"),
+            );
             if options.dry_run {
                 continue;
             }
@@ -108,11 +131,15 @@ impl Engine {
             }
         }
         let explorations = self.store().explorations(false)?;
-        for exploration in explorations.iter().filter(|x| old(x.ended_ns)) {
-            report.items.push(format!(
-                "exploration {}: its logs and record",
-                exploration.id
-            ));
+        let ended = explorations.iter().filter(|x| old(x.ended_ns));
+        for exploration in ended.take(most) {
+            let id = exploration.id;
+            let bytes = self.usage_of(&self.paths().exploration(id))?;
+            report.add(
+                "records",
+                bytes,
+                format!("exploration {id}: its logs and record"),
+            );
             if options.dry_run {
                 continue;
             }
@@ -131,7 +158,11 @@ impl Engine {
 
     fn free_layers(&self, options: &GcOptions, report: &mut GcReport) -> Result<()> {
         let unused = self.store().unreferenced_layers()?;
-        let ids: Vec<LayerId> = unused.iter().map(|l| l.id).collect();
+        // What an origin's next children will stand on is kept by its lock alone.
+        let kept = self.paths().kept();
+        let free =
+            |id: &LayerId| lock::byte(&kept, id.bits(), || codes::BUSY.error("kept")).is_ok();
+        let ids: Vec<LayerId> = unused.iter().map(|l| l.id).filter(free).collect();
         let free = match options.dry_run {
             true => ids,
             false => self.store().remove_layers(&ids)?,
@@ -139,10 +170,8 @@ impl Engine {
         for id in free {
             let dir = self.paths().layer(id);
             report.layers += 1;
-            if dir.is_dir() {
-                report.bytes += self.usage(&dir)?;
-            }
-            report.items.push(format!("layer {id}"));
+            let bytes = self.usage_of(&dir)?;
+            report.add("layers", bytes, format!("layer {id}"));
             if !options.dry_run {
                 self.remove_tree(&dir)?;
                 self.drop_work(id)?;
@@ -169,9 +198,8 @@ impl Engine {
                     continue;
                 }
                 report.undo_layers += 1;
-                report
-                    .items
-                    .push(format!("undo layer of commit {}", commit.id));
+                let bytes = self.usage_of(&self.paths().stage(commit.id))?;
+                report.add("undo", bytes, format!("undo layer of commit {}", commit.id));
                 if !options.dry_run {
                     self.store().drop_undo(commit.id)?;
                     for (index, disk) in world.disks.iter().enumerate() {
@@ -194,6 +222,36 @@ impl Engine {
             }
         }
         Ok(false)
+    }
+
+    /// Overlays of keys that nobody stands on, versions that nobody sees, events that nobody has yet to
+    /// see, and what the journal says of branches that are forgotten. After the undo of commits,
+    /// which needs what was before them.
+    fn free_shared(&self, options: &GcOptions, report: &mut GcReport) -> Result<()> {
+        let freed = self.store().kv_collect(options.dry_run)?;
+        if freed.overlays + freed.versions > 0 {
+            let text = format!(
+                "keys: {} overlays and {} old versions",
+                freed.overlays, freed.versions
+            );
+            report.add("keys", freed.bytes, text);
+        }
+        // After the overlays, which rows of the journal belong to.
+        let old = (self.store()).shared_collect(self.oldest(options), options.dry_run)?;
+        if old.events + old.effects > 0 {
+            let text = format!(
+                "events: {} that all have seen, and {} rows of the effect journal",
+                old.events, old.effects
+            );
+            report.add("events", old.bytes, text);
+        }
+        for (more, what) in [(freed.more, "keys"), (old.more, "events")] {
+            if more {
+                let text = format!("{what}: more is left for the next run");
+                report.items.push(text);
+            }
+        }
+        Ok(())
     }
 
     /// Directories in `layers/` and `branches/` that no row knows.
@@ -222,15 +280,25 @@ impl Engine {
             .map(|n| ("branches", n));
         for (place, orphan) in lost.chain(gone) {
             let path: PathBuf = self.paths().store().join(place).join(orphan);
-            report.bytes += self.usage(&path)?;
-            report
-                .items
-                .push(format!("{place}/{orphan}: left by a crash"));
+            let bytes = self.usage_of(&path)?;
+            report.add(
+                "crashed",
+                bytes,
+                format!("{place}/{orphan}: left by a crash"),
+            );
             if !options.dry_run {
                 self.remove_tree(&path)?;
             }
         }
         Ok(())
+    }
+
+    /// Bytes of a directory; none where there is none.
+    fn usage_of(&self, dir: &std::path::Path) -> Result<u64> {
+        match dir.is_dir() {
+            true => self.usage(dir),
+            false => Ok(0),
+        }
     }
 
     fn names(&self, place: &str) -> Result<Vec<String>> {

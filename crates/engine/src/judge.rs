@@ -1,9 +1,10 @@
 //! Judging: running a command against a sealed branch (or the base) in a throwaway fork of it.
 //!
 //! The fork's writes are thrown away, its system root is the preparation's and not what the attempt
-//! did to `/`, and no process of the attempt lives while it runs.
+//! did to `/`, and no process of the attempt lives while it runs. Through its socket it reads keys and
+//! events of what it judges, and changes none.
 
-use crate::branch::{Branch, OUT_INSIDE, name};
+use crate::branch::{Branch, OUT_INSIDE, SOCK_INSIDE, name};
 use crate::cancel::Cancel;
 use crate::codes;
 use crate::command::null;
@@ -12,12 +13,13 @@ use crate::env::environment;
 use crate::files::{Scratch, make_dir};
 use crate::layers::DiskLayers;
 use crate::options::{JudgeSpec, Judgement, PreparedLayers};
+use crate::serve::Look;
 use crate::tail::Tail;
 use crate::world::World;
 use forkpoint_model::state::{BranchEvent, BranchState};
 use forkpoint_model::{BranchId, LayerId, Result};
 use forkpoint_sandbox::{ExecRequest, ExitKind, Limits, Network, Sandbox, SandboxSpec};
-use forkpoint_store::VerifiedRecord;
+use forkpoint_store::{BranchRecord, VerifiedRecord};
 use rustix::fs::{Mode, OFlags};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -39,20 +41,27 @@ impl Branch {
     /// was cancelled, kind `Unavailable` when a sandbox cannot be made.
     pub fn judge(&self, spec: &JudgeSpec) -> Result<Judgement> {
         let record = self.record()?;
-        if !matches!(
+        self.check_judged(&record)?;
+        let disks: Vec<_> = self.disks(&record)?.iter().map(over).collect();
+        let look = Look::at(&record);
+        let under = (&*disks, &*record.root_layers);
+        judge(&self.engine, self.id, under, Some(look), spec)
+    }
+
+    fn check_judged(&self, record: &BranchRecord) -> Result<()> {
+        if matches!(
             record.state,
             BranchState::Sealed | BranchState::Verified { .. }
         ) {
-            return Err(codes::STATE
-                .error(format!(
-                    "{} is {}: only a sealed branch is judged",
-                    name(&record),
-                    record.state
-                ))
-                .hint("seal it first"));
+            return Ok(());
         }
-        let disks: Vec<_> = self.disks(&record)?.iter().map(over).collect();
-        judge(&self.engine, self.id, &disks, &record.root_layers, spec)
+        Err(codes::STATE
+            .error(format!(
+                "{} is {}: only a sealed branch is judged",
+                name(record),
+                record.state
+            ))
+            .hint("seal it first"))
     }
 
     /// Judges it and records the verdict: it passes when the command exits with 0.
@@ -97,9 +106,20 @@ impl World {
     /// # Errors
     /// As [`Branch::judge`].
     pub fn judge(&self, over: Option<&PreparedLayers>, spec: &JudgeSpec) -> Result<Judgement> {
+        let disks = self.judged(over);
+        let root = over.map(|o| o.root.as_slice()).unwrap_or(&[]);
+        judge(
+            &self.engine,
+            self.engine.draw(BranchId::from_bits),
+            (&disks, root),
+            Some(Look::at_base(self.id())),
+            spec,
+        )
+    }
+
+    fn judged(&self, over: Option<&PreparedLayers>) -> Vec<Judged> {
         let paths = self.engine.paths();
-        let disks: Vec<Judged> = self
-            .disks()
+        self.disks()
             .iter()
             .enumerate()
             .map(|(index, disk)| {
@@ -113,17 +133,43 @@ impl World {
                     target: disk.path.clone(),
                     lowers,
                     copy: self.copies(),
+                    copied: over.is_some_and(|o| !o.disks.is_empty()),
                 }
             })
-            .collect();
+            .collect()
+    }
+}
+
+/// Where [`World::compare`] shows its two branches.
+pub const COMPARED: [&str; 2] = ["/run/forkpoint/left", "/run/forkpoint/right"];
+
+impl World {
+    /// Runs a command over the base that sees the base disks of two sealed branches at [`COMPARED`],
+    /// in a throwaway fork of all three: what it writes to any of them is gone afterwards.
+    ///
+    /// # Errors
+    /// As [`Branch::judge`].
+    pub fn compare(
+        &self,
+        over: Option<&PreparedLayers>,
+        branches: [&Branch; 2],
+        spec: &JudgeSpec,
+    ) -> Result<Judgement> {
+        let mut disks = self.judged(over);
+        for (branch, place) in branches.into_iter().zip(COMPARED) {
+            let record = branch.record()?;
+            branch.check_judged(&record)?;
+            let first = branch.disks(&record)?.into_iter().next();
+            let first = first.ok_or_else(|| codes::INTERNAL.error("a branch without a disk"))?;
+            disks.push(Judged {
+                target: PathBuf::from(place),
+                ..self::over(&first)
+            });
+        }
         let root = over.map(|o| o.root.as_slice()).unwrap_or(&[]);
-        judge(
-            &self.engine,
-            self.engine.draw(BranchId::from_bits),
-            &disks,
-            root,
-            spec,
-        )
+        let id = self.engine.draw(BranchId::from_bits);
+        // Of two at once there is no one view of keys.
+        judge(&self.engine, id, (&disks, root), None, spec)
     }
 }
 
@@ -146,6 +192,7 @@ impl JudgeSpec {
             network: Network::Loopback,
             mounts: Vec::new(),
             log: None,
+            redactor: crate::Redactor::default(),
             capture_limit: DEFAULT_CAPTURE,
             score: false,
             cancel: Cancel::new()?,
@@ -165,6 +212,8 @@ pub(crate) struct Judged {
     pub(crate) target: PathBuf,
     pub(crate) lowers: Vec<PathBuf>,
     pub(crate) copy: bool,
+    /// The topmost of them is a copy already.
+    pub(crate) copied: bool,
 }
 
 fn over(disk: &DiskLayers) -> Judged {
@@ -177,6 +226,7 @@ fn over(disk: &DiskLayers) -> Judged {
         target: disk.target.clone(),
         lowers,
         copy: disk.copy,
+        copied: true,
     }
 }
 
@@ -199,7 +249,11 @@ pub(crate) fn throwaway(engine: &Engine, dir: &Path, disks: &[Judged]) -> Result
             copy: judged.copy,
         };
         if judged.copy {
-            engine.copy_tree(&judged.lowers[0], &disk.upper, false)?;
+            let from = &judged.lowers[0];
+            match judged.copied {
+                true => engine.copy_tree(from, &disk.upper, false)?,
+                false => engine.copy_base_tree(from, &disk.upper)?,
+            };
         } else {
             engine.make_upper(&disk)?;
         }
@@ -211,8 +265,8 @@ pub(crate) fn throwaway(engine: &Engine, dir: &Path, disks: &[Judged]) -> Result
 fn judge(
     engine: &Engine,
     branch: BranchId,
-    disks: &[Judged],
-    root_layers: &[LayerId],
+    (disks, root_layers): (&[Judged], &[LayerId]),
+    look: Option<Look>,
     spec: &JudgeSpec,
 ) -> Result<Judgement> {
     if spec.cancel.is_cancelled() {
@@ -230,13 +284,17 @@ fn judge(
         network: spec.network,
         limits: with_timeout(spec.limits, spec.timeout),
         volatile: true,
+        socket: look.is_some(),
     };
     let sandbox = run.start(engine)?;
+    let socket = look.is_some();
+    let served = look.map_or(Ok(()), |look| engine.serve_judge(branch, look, &sandbox));
     let channel = match spec.score {
         true => Some(score_channel(scratch.path())?),
         false => None,
     };
-    let result = execute(engine, &sandbox, &made, spec, channel.as_ref());
+    let result =
+        served.and_then(|()| execute(engine, &sandbox, (&made, socket), spec, channel.as_ref()));
     // Nothing of it may outlive the verdict, however it was reached.
     let killed = sandbox.kill();
     let (exit, stdout) = result?;
@@ -271,6 +329,8 @@ pub(crate) struct Run<'a> {
     pub(crate) network: Network,
     pub(crate) limits: Limits,
     pub(crate) volatile: bool,
+    /// Whether it has a socket.
+    pub(crate) socket: bool,
 }
 
 impl Run<'_> {
@@ -290,11 +350,13 @@ impl Run<'_> {
             .map(|&l| engine.paths().layer(l))
             .collect();
         spec.masks = engine.masks();
+        spec.devices = engine.inner.options.devices.clone();
         spec.out_dir = Some(self.out);
         spec.verify_mounts = self.mounts.to_vec();
         spec.network = self.network;
         spec.limits = self.limits;
         spec.lifeline = true;
+        spec.branch_socket = self.socket;
         Sandbox::start(spec)
     }
 }
@@ -302,11 +364,14 @@ impl Run<'_> {
 fn execute(
     engine: &Engine,
     sandbox: &Sandbox,
-    disks: &[DiskLayers],
+    (disks, socket): (&[DiskLayers], bool),
     spec: &JudgeSpec,
     channel: Option<&File>,
 ) -> Result<(forkpoint_sandbox::ExitReport, Vec<u8>)> {
     let mut ours = vec![("FORKPOINT_OUT", OsString::from(OUT_INSIDE))];
+    if socket {
+        ours.push(("FORKPOINT_SOCK", SOCK_INSIDE.into()));
+    }
     if channel.is_some() {
         ours.push(("FORKPOINT_SCORE_FILE", format!("{OUT_INSIDE}/score").into()));
     }
@@ -315,7 +380,7 @@ fn execute(
         .iter()
         .map(|(k, v)| (k.clone(), Some(v.clone())))
         .collect();
-    let mut tail = Tail::start(spec.log.as_deref(), spec.capture_limit)?;
+    let mut tail = Tail::start(spec.log.as_deref(), &spec.redactor, spec.capture_limit)?;
     let score_fd = channel
         .map(|file| file.try_clone().map(OwnedFd::from))
         .transpose()
@@ -329,6 +394,7 @@ fn execute(
         stderr: tail.take_stderr()?,
         score_fd,
         new_session: true,
+        terminal: None,
     })?;
     let cancelled = crate::wait::either(running.wait_fd(), spec.cancel.fd())?;
     if cancelled {

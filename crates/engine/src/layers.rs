@@ -107,3 +107,44 @@ pub(crate) fn of_branch(
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forkpoint_store::{Durability, LayerKind, LayerRecord};
+    use std::fs::OpenOptions;
+
+    /// What is no sealed layer is deleted with its branch: so only the store itself may say so.
+    #[test]
+    fn law_10_a_store_that_cannot_answer_is_not_a_layer_nobody_shares() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store");
+        let store = Store::open(&path).unwrap();
+        let (known, unknown) = (LayerId::from_bits(7), LayerId::from_bits(8));
+        store
+            .batch(Durability::Full, |store| {
+                store.insert_layer(&LayerRecord {
+                    id: known,
+                    kind: LayerKind::Sealed,
+                    bytes: 0,
+                    entries: 0,
+                    merged: 1,
+                    created_ns: 0,
+                })
+            })
+            .unwrap();
+        assert!(is_sealed(&store, known).unwrap());
+        assert!(!is_sealed(&store, unknown).unwrap());
+
+        // One that has not read the rows yet, and now cannot.
+        let blind = Store::open(&path).unwrap();
+        for file in ["forkpoint.db", "forkpoint.db-wal"] {
+            let file = OpenOptions::new().write(true).open(path.join(file));
+            file.unwrap().set_len(0).unwrap();
+        }
+        for id in [known, unknown] {
+            let answer = is_sealed(&blind, id);
+            assert!(answer.is_err(), "{id}: {answer:?}");
+        }
+    }
+}

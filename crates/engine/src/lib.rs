@@ -60,44 +60,81 @@
 #![forbid(unsafe_code)]
 
 mod abort;
+mod activity;
 mod apply;
+mod audit;
 mod base;
 mod branch;
+mod bus;
 mod cancel;
 mod checkpoint;
+mod client;
 pub mod codes;
 mod command;
 mod commit;
+mod compare;
 mod detail;
+mod device;
 mod disk;
 mod drive;
+mod effect_paths;
+mod effects;
 mod engine;
 mod env;
+mod export;
 mod files;
 mod forking;
 mod gc;
+mod git;
 mod inputs;
 mod judge;
+mod keys;
+mod kv;
 mod layers;
 mod lock;
 mod nested;
+mod nested_copies;
 mod options;
+mod origin;
+mod outlook;
 mod paths;
+mod port;
 mod prepare;
+mod rebase;
 mod recover;
+pub mod redact;
 mod relay;
+mod rerun;
+mod serve;
+mod settle;
+mod spare;
+mod start;
+mod steps;
+mod summary;
 mod tail;
+mod usage;
 mod view;
 mod wait;
 mod world;
 
+pub use activity::Activity;
+pub use audit::{AuditCheck, AuditReport};
 pub use branch::{Branch, NETWORK_HOST, OUT_INSIDE, SOCK_INSIDE};
+pub use bus::{Bus, WorldBus};
 pub use cancel::Cancel;
 pub use checkpoint::Checkpoint;
+pub use client::Client;
 pub use command::{Child, Command, Output, Stream};
+pub use compare::{Against, Comparison};
+pub use effect_paths::EffectPath;
+pub use effects::{COMMAND, CommandEffect, Performed, Remote, ResolveOptions, ResolveReport, Sent};
 pub use engine::{Engine, process_identity};
+pub use export::{ExportReport, Packing};
 pub use forkpoint_fs::conflict::{Budget, Drift};
 pub use forkpoint_fs::delta::{Change, ChangeKind, ChangeSet, FileType};
+pub use forkpoint_fs::patch::{Left, PatchReport, What};
+pub use forkpoint_fs::select::glob_fault;
+pub use forkpoint_model::effect::{Answer, EffectClass, EffectState};
 pub use forkpoint_model::participant::{ChangeSummary, Conflict};
 pub use forkpoint_model::state::BranchState;
 pub use forkpoint_model::{
@@ -105,11 +142,24 @@ pub use forkpoint_model::{
     GroupId, Kind, LayerId, ParticipantId, Result, Source, WorldId,
 };
 pub use forkpoint_sandbox::{
-    Check, CheckState, ExitKind, ExitReport, Limit, Limits, Network, Usage, is_secret_env,
+    Check, CheckState, ExitKind, ExitReport, Limit, Limits, Modes, Network, TerminalSpec, Usage,
+    default_masks, is_secret_env,
 };
 pub use forkpoint_store as records;
+pub use forkpoint_store::{KvChange, KvEntry, KvPage, KvWritten};
 pub use gc::{DEFAULT_MAX_AGE_S, DEFAULT_MAX_BYTES};
+pub use git::{GitOptions, GitRef, GitReport, git_ref};
+pub use judge::COMPARED;
+pub use kv::{Kv, KvView, WorldKv};
 pub use options::*;
+pub use origin::Origin;
+pub use outlook::{Obstacle, Outlook, Preview};
+pub use port::Forward;
 pub use prepare::words;
+pub use redact::Redactor;
+pub use serve::{COST_FILE, COST_LIMIT, PROGRESS_FILE, SCORE_FILE};
+pub use start::{Defaults, defaults};
+pub use steps::{STEPS_KEPT, Step};
+pub use summary::{Mark, Summary};
 pub use view::View;
 pub use world::World;

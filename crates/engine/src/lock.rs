@@ -1,8 +1,10 @@
-//! Locks between processes: flock on a file or directory. The kernel releases them when their
-//! holder dies, so a lock that can be taken proves that nobody is at work.
+//! Locks between processes: flock on a file or directory, and one byte each of a file for things of
+//! which there are many. The kernel releases them when their holder dies, so a lock that can be taken
+//! proves that nobody is at work.
 
 use crate::codes;
 use forkpoint_model::{Code, Error, Result};
+use forkpoint_sys::range_lock;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,6 +14,8 @@ use std::path::Path;
 #[derive(Debug)]
 pub(crate) struct Lock {
     fd: OwnedFd,
+    /// The byte that is held, where it is not the whole file.
+    byte: Option<u64>,
 }
 
 impl Lock {
@@ -26,7 +30,10 @@ impl Drop for Lock {
         // Not left to the closing of the descriptor: a child that another thread is just starting
         // holds a copy until it executes, and would keep the lock that long. If it fails, closing
         // still releases it.
-        flock(&self.fd, FlockOperation::Unlock).ok();
+        match self.byte {
+            None => drop(flock(&self.fd, FlockOperation::Unlock)),
+            Some(byte) => drop(range_lock::unlock(self.fd.as_fd(), byte)),
+        }
     }
 }
 
@@ -34,6 +41,31 @@ impl Drop for Lock {
 /// another process holds it.
 pub(crate) fn file(file: &Path, busy: impl FnOnce() -> Error) -> Result<Lock> {
     take(open_file(file)?, file, codes::IO, busy)
+}
+
+/// Takes the lock of one byte of `file`, making the file if need be: a lock without a file of its
+/// own. Says `busy` when somebody else holds it.
+pub(crate) fn byte(file: &Path, byte: u64, busy: impl FnOnce() -> Error) -> Result<Lock> {
+    let fd = open_file(file)?;
+    match range_lock::try_lock(fd.as_fd(), byte) {
+        Ok(true) => Ok(Lock {
+            fd,
+            byte: Some(byte),
+        }),
+        Ok(false) => Err(busy()),
+        Err(e) => Err(codes::IO.io(format!("cannot lock {}", file.display()), e)),
+    }
+}
+
+/// As [`byte`], but waits while somebody else holds it. Only where that is never for long.
+pub(crate) fn byte_waiting(file: &Path, byte: u64) -> Result<Lock> {
+    let fd = open_file(file)?;
+    range_lock::lock(fd.as_fd(), byte)
+        .map_err(|e| codes::IO.io(format!("cannot lock {}", file.display()), e))?;
+    Ok(Lock {
+        fd,
+        byte: Some(byte),
+    })
 }
 
 fn open_file(file: &Path) -> Result<OwnedFd> {
@@ -66,7 +98,7 @@ fn wait(file: &Path, operation: FlockOperation) -> Result<Lock> {
     let fd = open_file(file)?;
     loop {
         match flock(&fd, operation) {
-            Ok(()) => return Ok(Lock { fd }),
+            Ok(()) => return Ok(Lock { fd, byte: None }),
             Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(codes::IO.io(format!("cannot lock {}", file.display()), e)),
         }
@@ -86,7 +118,7 @@ pub(crate) fn directory(dir: &Path, busy: impl FnOnce() -> Error) -> Result<Lock
 
 fn take(fd: OwnedFd, path: &Path, code: Code, busy: impl FnOnce() -> Error) -> Result<Lock> {
     match flock(&fd, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Lock { fd }),
+        Ok(()) => Ok(Lock { fd, byte: None }),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(busy()),
         Err(e) => Err(code.io(format!("cannot lock {}", path.display()), e)),
     }
@@ -108,5 +140,20 @@ mod tests {
         assert_eq!(file(&path, busy).unwrap_err().code, "FP0406");
         drop((first, second));
         file(&path, busy).unwrap();
+    }
+
+    #[test]
+    fn bytes_of_one_file_are_locks_of_their_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("deep/locks");
+        let busy = || codes::BUSY.error("busy");
+        let held = byte(&path, 3, busy).unwrap();
+        assert_eq!(byte(&path, 3, busy).unwrap_err().code, "FP0406");
+        let other = byte(&path, 4, busy).unwrap();
+        drop(held);
+        byte(&path, 3, busy).unwrap();
+        assert_eq!(byte(&path, 4, busy).unwrap_err().code, "FP0406");
+        drop(other);
+        byte(&path, 4, busy).unwrap();
     }
 }

@@ -9,8 +9,10 @@ use crate::codes;
 use crate::commit::lost;
 use crate::detail::Detail;
 use crate::disk::participant;
+use crate::keys::key_conflicts;
 use crate::layers::{DiskLayers, is_sealed};
 use crate::lock::Lock;
+use crate::nested_copies::copies_turn;
 use crate::options::{CommitOptions, CommitOutcome, CommitReport, SealOptions};
 use forkpoint_fs::delta::{Change, ChangeKind, ChangeSet, FileType};
 use forkpoint_model::commit::Lost;
@@ -18,6 +20,23 @@ use forkpoint_model::state::{BranchEvent, BranchState};
 use forkpoint_model::{BranchId, CommitId, Conflict, LayerId, Result};
 use forkpoint_store::{BranchRecord, Durability, HistoryRecord, LayerKind, LayerRecord};
 use std::path::Path;
+
+/// What the one transaction of a nested commit does to the layers.
+#[derive(Default)]
+pub(crate) struct Turn {
+    /// The parent's stacks from now on, uppers included.
+    pub(crate) parent: Vec<Vec<LayerId>>,
+    /// The committed branch's own, where it gives its upper away.
+    pub(crate) own: Option<Vec<Vec<LayerId>>>,
+    /// Layers that nobody writes to any more.
+    pub(crate) sealed: Vec<LayerId>,
+}
+
+/// Why the transaction did not decide.
+enum Beaten {
+    Lost(Lost),
+    Keys(Vec<Conflict>),
+}
 
 impl Branch {
     pub(crate) fn commit_into(
@@ -32,7 +51,7 @@ impl Branch {
         self.seal_locked(lock, &SealOptions::default())?;
         let record = self.record()?;
         let into = parent.record()?;
-        check(&record, &into, &parent)?;
+        check(&into, &parent)?;
         let mut report =
             CommitReport::new(self.engine.draw(CommitId::from_bits), record.generation);
         if !options.exclude.is_empty() {
@@ -42,9 +61,21 @@ impl Branch {
         }
         let mine = self.disks(&record)?;
         let theirs = parent.disks(&into)?;
-        let mut stacks = Vec::with_capacity(mine.len());
-        let mut conflicts = Vec::new();
-        for (index, (own, their)) in mine.iter().zip(&theirs).enumerate() {
+        let mut turn = Turn::default();
+        let mut conflicts = self.effects_in_the_way()?;
+        report.effects = self.effects_to_commit()?;
+        let store = self.engine.store();
+        conflicts.extend(key_conflicts(
+            store.kv_nested_conflicts(self.id, parent.id)?,
+        ));
+        report.keys = store.kv_nested_changes(self.id, parent.id)?;
+        drop(store);
+        if Detail::of(&record)?.copy {
+            conflicts.extend(self.against_copy(&parent, (&record, &into), &mut report)?);
+            turn = copies_turn(&self.engine, &record, &into);
+        }
+        let overlays = mine.iter().zip(&theirs).filter(|(own, _)| !own.copy);
+        for (index, (own, their)) in overlays.enumerate() {
             let shared = shared_below(&record.stacks[index], &into.stacks[index]);
             let own_count = record.stacks[index].len() - shared;
             let changes = self.delta_above(own, own_count)?;
@@ -57,16 +88,18 @@ impl Branch {
             let mut stack = record.stacks[index][used..own_count].to_vec();
             let kept = usize::from(!their.upper.is_dir());
             stack.extend_from_slice(&into.stacks[index][kept..]);
-            stacks.push(stack);
+            turn.sealed.extend_from_slice(&stack);
+            stack.insert(0, self.engine.draw(LayerId::from_bits));
+            turn.parent.push(stack);
         }
         if !conflicts.is_empty() {
             report.outcome = CommitOutcome::Conflict(conflicts);
             return Ok(report);
         }
-        if report.changed.items == 0 && !options.allow_empty {
+        if report.is_empty() && !options.allow_empty {
             return Ok(report);
         }
-        report.outcome = match self.flip(&parent, stacks, options)? {
+        report.outcome = match self.flip(&parent, turn, options)? {
             Ok(losers) => {
                 report.losers = losers;
                 for id in record
@@ -77,10 +110,15 @@ impl Branch {
                 {
                     self.engine.drop_work(*id)?;
                 }
+                // What was the parent's is nobody's, now that the copy is in its place.
+                for their in theirs.iter().filter(|their| their.copy) {
+                    self.engine.remove_tree(&their.upper)?;
+                }
                 self.engine.release_layers(&self.record()?)?;
                 CommitOutcome::Committed
             }
-            Err(why) => CommitOutcome::Lost { why: lost(&why) },
+            Err(Beaten::Lost(why)) => CommitOutcome::Lost { why: lost(&why) },
+            Err(Beaten::Keys(conflicts)) => CommitOutcome::Conflict(conflicts),
         };
         Ok(report)
     }
@@ -103,28 +141,29 @@ impl Branch {
     fn flip(
         &self,
         parent: &Branch,
-        stacks: Vec<Vec<LayerId>>,
+        turn: Turn,
         options: &CommitOptions,
-    ) -> Result<Result<Vec<BranchId>, Lost>> {
+    ) -> Result<Result<Vec<BranchId>, Beaten>> {
         let now = self.engine.now();
-        let fresh: Vec<LayerId> = stacks
-            .iter()
-            .map(|_| self.engine.draw(LayerId::from_bits))
-            .collect();
         let store = self.engine.store();
         store.batch(Durability::Full, |store| {
             let record = store.branch(self.id)?;
             if !record.state.is_live() {
-                return Ok(Err(Lost::Sibling { winner: None }));
+                return Ok(Err(Beaten::Lost(Lost::Sibling { winner: None })));
             }
             let siblings = match record.group {
                 Some(group) => store.siblings(group)?,
                 None => Vec::new(),
             };
             if let Some(winner) = siblings.iter().find(|s| s.state == BranchState::Committed) {
-                return Ok(Err(Lost::Sibling {
+                return Ok(Err(Beaten::Lost(Lost::Sibling {
                     winner: Some(winner.id),
-                }));
+                })));
+            }
+            // Once more, in the transaction that decides: whoever acts for the parent may write keys.
+            let keys = store.kv_nested_conflicts(self.id, parent.id)?;
+            if !keys.is_empty() {
+                return Ok(Err(Beaten::Keys(key_conflicts(keys))));
             }
             store.transition(
                 self.id,
@@ -144,7 +183,7 @@ impl Branch {
                 })?;
                 losers.push(sibling.id);
             }
-            for id in stacks.iter().flatten() {
+            for id in &turn.sealed {
                 if !is_sealed(store, *id)? {
                     store.insert_layer(&LayerRecord {
                         id: *id,
@@ -161,11 +200,13 @@ impl Branch {
                 store.transition(parent.id, &BranchEvent::DriftFound, now)?;
             }
             store.modify_branch(parent.id, |b| {
-                b.stacks = stacks;
-                for (stack, upper) in b.stacks.iter_mut().zip(fresh) {
-                    stack.insert(0, upper);
-                }
+                b.stacks = turn.parent;
             })?;
+            if let Some(own) = turn.own {
+                store.modify_branch(self.id, |b| b.stacks = own)?;
+            }
+            store.kv_commit_into(self.id, parent.id)?;
+            store.move_effects(self.id, parent.id)?;
             store.append_history(&HistoryRecord {
                 seq: 0,
                 at_ns: now,
@@ -181,14 +222,7 @@ impl Branch {
     }
 }
 
-fn check(record: &BranchRecord, into: &BranchRecord, parent: &Branch) -> Result<()> {
-    if Detail::of(record)?.copy {
-        return Err(codes::STATE
-            .error(
-                "where branches are whole copies, a nested one cannot be committed into its parent",
-            )
-            .hint("use a store on a file system that can hold overlays: forkpoint doctor"));
-    }
+fn check(into: &BranchRecord, parent: &Branch) -> Result<()> {
     if parent.is_running()? {
         return Err(codes::STATE
             .error(format!(
@@ -201,17 +235,19 @@ fn check(record: &BranchRecord, into: &BranchRecord, parent: &Branch) -> Result<
         into.state,
         BranchState::Open | BranchState::Sealed | BranchState::Verified { .. }
     ) {
-        return Err(codes::STATE.error(format!(
-            "{} is {}: nothing can be committed into it",
-            name(into),
-            into.state
-        )));
+        return Err(codes::STATE
+            .error(format!(
+                "{} is {}: nothing can be committed into it",
+                name(into),
+                into.state
+            ))
+            .hint("its changes can be taken from it: forkpoint diff --patch, forkpoint export"));
     }
     Ok(())
 }
 
 /// How many layers at the bottom two stacks have in common.
-fn shared_below(a: &[LayerId], b: &[LayerId]) -> usize {
+pub(crate) fn shared_below(a: &[LayerId], b: &[LayerId]) -> usize {
     a.iter()
         .rev()
         .zip(b.iter().rev())

@@ -26,6 +26,9 @@ pub struct EngineOptions {
     pub expose: Vec<PathBuf>,
     /// Further paths to mask.
     pub hide: Vec<PathBuf>,
+    /// Devices of the host that everything started here is shown. What a branch does with one is
+    /// captured by nothing.
+    pub devices: Vec<PathBuf>,
 }
 
 /// How a directory becomes a world.
@@ -58,12 +61,20 @@ pub struct ForkOptions {
     pub layer: Layer,
     /// The network a command inside will see.
     pub network: Network,
+    /// Devices of the host that a command inside will be shown.
+    pub devices: Vec<PathBuf>,
+    /// Names of the caller's variables that commands of people are given though they hold secrets. Only
+    /// the names are kept.
+    pub secrets: Vec<String>,
     /// The exploration it belongs to and the index of the first.
     pub exploration: Option<(ExplorationId, u32)>,
     /// The sibling group. `None` with a count above 1 makes a fresh one.
     pub group: Option<GroupId>,
     /// Sealed layers of a preparation to put under it.
     pub over: Option<PreparedLayers>,
+    /// For a fork of a branch: it is no child of that branch but a sibling, which goes on from what
+    /// that one left. It commits where the source would, with everything of the source that it has.
+    pub beside: bool,
 }
 
 /// What a preparation left: sealed layers per disk and of the system root, topmost first.
@@ -135,6 +146,8 @@ pub struct JudgeSpec {
     pub mounts: Vec<(PathBuf, PathBuf)>,
     /// Where its standard output and error are written.
     pub log: Option<PathBuf>,
+    /// What is not written to the log.
+    pub redactor: crate::Redactor,
     /// How many bytes of the end of its standard output are returned.
     pub capture_limit: usize,
     /// Give it descriptor 3 and `FORKPOINT_SCORE_FILE` for a score.
@@ -227,8 +240,12 @@ pub struct CommitReport {
     pub generation: Generation,
     /// How it ended.
     pub outcome: CommitOutcome,
-    /// What was written.
+    /// What was written to the disks.
     pub changed: ChangeSummary,
+    /// How many keys were changed.
+    pub keys: u64,
+    /// Effects that become part of the world with it: held events and commands, and performed ones.
+    pub effects: u64,
     /// Paths left out by the caller's globs.
     pub excluded: Vec<PathBuf>,
     /// Paths left out because the host would run something.
@@ -264,7 +281,7 @@ pub struct AbortReport {
 /// What a rebase did.
 #[derive(Debug, Clone)]
 pub struct RebaseReport {
-    /// Paths both changed; empty when the branch is fresh now.
+    /// Paths and keys both changed; empty when the branch is fresh now.
     pub conflicts: Vec<Conflict>,
     /// The generation it is on.
     pub generation: Generation,
@@ -279,6 +296,17 @@ pub struct GcOptions {
     pub max_age_s: Option<u64>,
     /// The oldest retained deltas go until the rest fit in this many bytes.
     pub max_bytes: Option<u64>,
+    /// At most this many branches are freed, and as many records; the rest waits for the next time.
+    pub at_most: Option<usize>,
+}
+
+/// What was collected of one kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Freed {
+    /// How many.
+    pub count: u64,
+    /// Their bytes.
+    pub bytes: u64,
 }
 
 /// What was collected.
@@ -292,8 +320,23 @@ pub struct GcReport {
     pub undo_layers: u64,
     /// Bytes freed.
     pub bytes: u64,
+    /// By kind: `retained` (deltas of ended branches), `records` (logs, output and rows), `layers`
+    /// (nobody uses them), `undo` (originals that commits replaced), `keys` (keys that nobody sees), `crashed` (left by a
+    /// crash).
+    #[serde(default)]
+    pub kinds: std::collections::BTreeMap<String, Freed>,
     /// One line each.
     pub items: Vec<String>,
+}
+
+impl GcReport {
+    pub(crate) fn add(&mut self, kind: &str, bytes: u64, item: String) {
+        let freed = self.kinds.entry(kind.to_owned()).or_default();
+        freed.count += 1;
+        freed.bytes += bytes;
+        self.bytes += bytes;
+        self.items.push(item);
+    }
 }
 
 /// What an undo did.
@@ -303,6 +346,10 @@ pub struct UndoReport {
     pub commit: CommitId,
     /// Paths put back.
     pub restored: u64,
+    /// What it sent or published, which an undo does not take back, in words.
+    pub kept: Vec<String>,
+    /// Keys that were given what they had before.
+    pub keys: u64,
 }
 
 /// Which branches to list.
@@ -329,6 +376,8 @@ pub struct PrepareOptions {
     pub inputs: Vec<String>,
     /// Where its output is written.
     pub log: Option<PathBuf>,
+    /// What is not written to the log.
+    pub redactor: crate::Redactor,
     /// Ends it early.
     pub cancel: Cancel,
 }

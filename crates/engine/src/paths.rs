@@ -22,6 +22,10 @@ impl Paths {
     pub(crate) fn tmp(&self) -> PathBuf {
         self.store.join("tmp")
     }
+    /// Directories of views made ahead, by process.
+    pub(crate) fn spare(&self) -> PathBuf {
+        self.store.join("spare")
+    }
     /// A layer: an overlay's upper, live or sealed; in copy mode a whole tree.
     pub(crate) fn layer(&self, id: LayerId) -> PathBuf {
         self.store.join("layers").join(id.to_string())
@@ -29,8 +33,26 @@ impl Paths {
     pub(crate) fn branch(&self, id: BranchId) -> PathBuf {
         self.store.join("branches").join(id.to_string())
     }
-    pub(crate) fn branch_lock(&self, id: BranchId) -> PathBuf {
-        self.branch(id).join("lock")
+    /// The locks of all branches: each its own byte, at the offset of its identifier. So a branch that
+    /// nothing ran in has no directory.
+    pub(crate) fn branch_locks(&self) -> PathBuf {
+        self.store.join("locks").join("branches")
+    }
+    /// Who serves the socket of a branch that nobody runs commands in: a byte each, as above.
+    pub(crate) fn servers(&self) -> PathBuf {
+        self.store.join("locks").join("servers")
+    }
+    /// Held, beside the branch's own lock, by what a branch does to itself: a byte each, as above.
+    pub(crate) fn turns(&self) -> PathBuf {
+        self.store.join("locks").join("turns")
+    }
+    /// Held while a branch is the frozen origin of its children: a byte each, as above.
+    pub(crate) fn origins(&self) -> PathBuf {
+        self.store.join("locks").join("origins")
+    }
+    /// Layers that nothing refers to and that somebody will fork from: a byte each.
+    pub(crate) fn kept(&self) -> PathBuf {
+        self.store.join("locks").join("kept")
     }
     /// The work directory of a live upper: beside it, since overlayfs wants both under one mount, and
     /// a branch's layers are reached through one idmapped clone of their common parent.
@@ -57,8 +79,16 @@ impl Paths {
     pub(crate) fn socket(&self, id: BranchId) -> PathBuf {
         self.branch(id).join("sock")
     }
+    /// What commits staged, and what they keep to be undone.
+    pub(crate) fn commits(&self) -> PathBuf {
+        self.store.join("commits")
+    }
     /// The preferred staging directory of a commit; the target may force another place.
     pub(crate) fn stage(&self, txn: CommitId) -> PathBuf {
-        self.store.join("commits").join(txn.to_string())
+        self.commits().join(txn.to_string())
+    }
+    /// The boot in which recovery last looked for what only a power loss leaves.
+    pub(crate) fn boot(&self) -> PathBuf {
+        self.store.join("boot")
     }
 }

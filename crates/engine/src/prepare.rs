@@ -144,6 +144,7 @@ impl World {
                 target: d.path.clone(),
                 lowers: vec![d.path.clone()],
                 copy: self.copies(),
+                copied: false,
             })
             .collect();
         let disks = throwaway(engine, scratch.path(), &judged)?;
@@ -159,6 +160,7 @@ impl World {
             limits: options.limits,
             // A cached layer outlives a power loss, so what it holds has to as well.
             volatile: options.inputs.is_empty(),
+            socket: false,
         };
         let exit = self.run_command(run, options)?;
         if exit.status != ExitKind::Code(0) {
@@ -215,7 +217,7 @@ impl World {
     fn run_command(&self, run: Run<'_>, options: &PrepareOptions) -> Result<ExitReport> {
         let engine = &self.engine;
         let sandbox = run.start(engine)?;
-        let mut tail = Tail::start(options.log.as_deref(), 0)?;
+        let mut tail = Tail::start(options.log.as_deref(), &options.redactor, 0)?;
         let changes: Vec<(OsString, Option<OsString>)> = options
             .env
             .iter()
@@ -230,6 +232,7 @@ impl World {
             stderr: tail.take_stderr()?,
             score_fd: None,
             new_session: true,
+            terminal: None,
         })?;
         if crate::wait::either(running.wait_fd(), options.cancel.fd())? {
             sandbox.kill()?;

@@ -10,11 +10,12 @@ use crate::engine::Engine;
 use crate::files::{MAKING_SCRATCH_LOCK, SCRATCH_LOCK};
 use crate::lock;
 use crate::options::CommitOptions;
-use forkpoint_model::Result;
 use forkpoint_model::commit::{Coordinator, Event, Outcome};
-use forkpoint_model::state::{BranchEvent, BranchState};
+use forkpoint_model::state::{BranchEvent, BranchState, ForkLayer};
+use forkpoint_model::{CommitId, Result};
 use forkpoint_sandbox::is_alive;
-use forkpoint_store::{CommitRecord, ExplorationRecord, ExplorationState};
+use forkpoint_store::{BranchRecord, CommitRecord, ExplorationRecord, ExplorationState};
+use forkpoint_sys::clock;
 use std::path::Path;
 
 /// Runs recovery; says what it did, one line each.
@@ -46,20 +47,62 @@ pub(crate) fn run(engine: &Engine) -> Result<Vec<String>> {
             BranchState::Aborting | BranchState::Invalidated
         ) {
             finish_rollback(&Branch::new(engine.clone(), branch.id), &mut said)?;
+        } else if branch.state.is_applying() && crate::git::git_ref(&branch).is_some() {
+            engine.finish_git(&branch, &mut said);
         }
     }
-    sweep_scratch(engine, &mut said)?;
+    said.append(&mut sweep_scratch(engine)?);
+    if let Some(boot) = new_boot(engine)? {
+        sweep_stages(engine, &mut said)?;
+        // Torn or lost, it is another boot's: then this is done once more.
+        std::fs::write(engine.paths().boot(), boot)
+            .map_err(|e| codes::IO.io("cannot record the boot", e))?;
+    }
     Ok(said)
 }
 
-/// The usual case costs three short queries and one directory listing.
+/// The present boot, if nothing was recovered in it before: power may have been lost since.
+fn new_boot(engine: &Engine) -> Result<Option<String>> {
+    let now = clock::boot_id().map_err(|e| codes::IO.io("cannot identify this boot", e))?;
+    match std::fs::read_to_string(engine.paths().boot()) {
+        Ok(known) if known == now => Ok(None),
+        Ok(_) => Ok(Some(now)),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Some(now)),
+        Err(e) => Err(codes::IO.io("cannot read in which boot the store was used", e)),
+    }
+}
+
+/// Removes what was staged under reservations that a power loss took: these are not synced. A
+/// process that stages now has its row in the store before its directory.
+fn sweep_stages(engine: &Engine, said: &mut Vec<String>) -> Result<()> {
+    for path in list(&engine.paths().commits())? {
+        let name = path.file_name().and_then(|n| n.to_str());
+        let Some(txn) = name.and_then(|n| n.parse::<CommitId>().ok()) else {
+            continue;
+        };
+        let found = engine.store().commit(txn);
+        match found {
+            Ok(_) => {}
+            Err(e) if e.code == forkpoint_store::codes::NOT_FOUND.text => {
+                engine.remove_tree(&path)?;
+                said.push(format!(
+                    "what {txn} had staged was removed: it was not decided"
+                ));
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+/// The usual case costs one short query, one directory listing and one small file. A process of this
+/// boot that is dead is no reason to write: whoever asks for a branch's process looks whether it
+/// lives, and the next start replaces it.
 fn nothing_to_do(engine: &Engine) -> Result<bool> {
-    let store = engine.store();
-    let idle = store.explorations(true)?.is_empty()
-        && store.in_doubt()?.is_empty()
-        && store.unfinished()?.is_empty()
-        && store.running()?.is_empty();
-    Ok(idle && list(&engine.paths().tmp())?.is_empty())
+    let boot_id = forkpoint_sys::clock::boot_id()
+        .map_err(|e| codes::IO.io("cannot identify this boot", e))?;
+    let quiet = engine.store().quiet(&boot_id)?;
+    Ok(quiet && list(&engine.paths().tmp())?.is_empty() && new_boot(engine)?.is_none())
 }
 
 /// An exploration whose supervisor died: its attempts are ended and rolled back.
@@ -112,6 +155,10 @@ fn forget_dead_processes(engine: &Engine, said: &mut Vec<String>) -> Result<()> 
         if is_alive(&identity(process))? {
             continue;
         }
+        let rebooted = process.boot_id != crate::engine::process_identity()?.boot_id;
+        if rebooted {
+            suspect_reads(engine, &record)?;
+        }
         // Without the branch's lock, which whoever works on it must find free: a process started
         // meanwhile is another one and stays.
         let mut forgotten = false;
@@ -121,7 +168,7 @@ fn forget_dead_processes(engine: &Engine, said: &mut Vec<String>) -> Result<()> 
                 b.process = None;
             }
         })?;
-        if forgotten && process.boot_id != crate::engine::process_identity()?.boot_id {
+        if forgotten && rebooted {
             said.push(format!(
                 "{} was running when this machine went down",
                 name(&record)
@@ -129,6 +176,20 @@ fn forget_dead_processes(engine: &Engine, said: &mut Vec<String>) -> Result<()> 
         }
     }
     Ok(())
+}
+
+/// The newest records of what a branch read are lost with the power: it counts as having read every key.
+/// A sealed one has them all, since they were written before the seal.
+fn suspect_reads(engine: &Engine, record: &BranchRecord) -> Result<()> {
+    if record.state != BranchState::Open || record.layer != ForkLayer::Effect {
+        return Ok(());
+    }
+    let marked = engine.store().kv_read_all(record.id);
+    match marked {
+        // Sealed meanwhile by another process, which runs in this boot.
+        Err(e) if e.code == forkpoint_store::codes::FENCED.text => Ok(()),
+        marked => marked,
+    }
 }
 
 /// A commit that did not come to its end: forward if it was decided, else back.
@@ -235,8 +296,10 @@ fn finish_rollback(branch: &Branch, said: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// Removes the scratch directories of processes that are gone.
-fn sweep_scratch(engine: &Engine, said: &mut Vec<String>) -> Result<()> {
+/// Removes the scratch directories of processes that are gone, and the views they had made ahead.
+/// Says what could not be removed.
+pub(crate) fn sweep_scratch(engine: &Engine) -> Result<Vec<String>> {
+    let mut said = Vec::new();
     for (path, _lock) in dead_scratch(engine)? {
         let removed = engine.remove_tree(&path);
         // Its owner may have been removing it when we looked.
@@ -246,7 +309,7 @@ fn sweep_scratch(engine: &Engine, said: &mut Vec<String>) -> Result<()> {
             said.push(format!("{} could not be removed: {error}", path.display()));
         }
     }
-    Ok(())
+    Ok(said)
 }
 
 /// Those whose lock can be taken, with it. None while somebody is making one: a directory whose
@@ -257,7 +320,9 @@ fn dead_scratch(engine: &Engine) -> Result<Vec<(std::path::PathBuf, lock::Lock)>
         return Ok(Vec::new());
     };
     let mut dead = Vec::new();
-    for path in list(&engine.paths().tmp())? {
+    let mut all = list(&engine.paths().tmp())?;
+    all.extend(list(&engine.paths().spare())?);
+    for path in all {
         let locked = path
             .is_dir()
             .then(|| lock::file(&path.join(SCRATCH_LOCK), || codes::BUSY.error("in use")));

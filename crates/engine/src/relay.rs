@@ -1,6 +1,7 @@
-//! Files as standard streams. A command never gets a descriptor of a file of the host: through
-//! `/proc/self/fd` it could open the file again, and write to what it was only to read, or cut off
-//! what it was only to append to. What it gets is a pipe, and a thread here does the reading or
+//! Files and terminals as standard streams. A command never gets a descriptor of a file of the host:
+//! through `/proc/self/fd` it could open the file again, and write to what it was only to read, or
+//! cut off what it was only to append to. Nor of a terminal: what it leaves behind could read what is
+//! typed there long after it has ended. What it gets is a pipe, and a thread here does the reading or
 //! writing.
 
 use crate::codes;
@@ -19,9 +20,10 @@ use std::thread::JoinHandle;
 /// behind writes for ever.
 const LAST_READS: usize = 64;
 
-/// A thread that writes a command's output into a file of the host.
+/// A thread that writes a command's output into a file of the host, or reads its input.
 pub(crate) struct Relay {
-    thread: JoinHandle<io::Result<()>>,
+    /// `None`: a reader, of which nothing is left to be learned.
+    thread: Option<JoinHandle<io::Result<()>>>,
     /// Closed to say that the command has ended.
     stop: OwnedFd,
 }
@@ -33,7 +35,10 @@ impl Relay {
     /// What the file said: a full disk must not look like a command that printed nothing.
     pub(crate) fn finish(self) -> Result<()> {
         drop(self.stop);
-        self.thread
+        let Some(thread) = self.thread else {
+            return Ok(());
+        };
+        thread
             .join()
             .map_err(|_| codes::INTERNAL.error("a relaying thread panicked"))?
             .map_err(|e| codes::IO.io("cannot write a command's output", e))
@@ -41,12 +46,13 @@ impl Relay {
 }
 
 /// What a command is given in place of the caller's `own` stream, and the thread that serves it.
-/// Terminals, pipes, sockets and character devices are passed on as they are.
+/// Pipes, sockets and other character devices are passed on as they are.
 pub(crate) fn guard(own: OwnedFd, direction: Direction) -> Result<(OwnedFd, Option<Relay>)> {
     let stat =
         rustix::fs::fstat(&own).map_err(|e| codes::IO.io("cannot look at a standard stream", e))?;
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile | FileType::BlockDevice => {}
+        FileType::CharacterDevice if rustix::termios::isatty(&own) => {}
         FileType::Directory => {
             return Err(codes::COMMAND
                 .error("a standard stream is a directory: it would lead out of the branch")
@@ -58,16 +64,44 @@ pub(crate) fn guard(own: OwnedFd, direction: Direction) -> Result<(OwnedFd, Opti
     let (read, write) = pipe()?;
     match direction {
         Direction::In => {
-            // Ends with the file, or when nobody reads any more. An error of reading ends the
-            // command's input early, as a broken disk would.
-            std::thread::spawn(move || io::copy(&mut File::from(own), &mut File::from(write)));
-            Ok((read, None))
+            // Ends with the file, when nobody reads any more, or with the command. An error of
+            // reading ends the command's input early, as a broken disk would.
+            let (stopped, stop) = pipe()?;
+            std::thread::spawn(move || read_in(File::from(own), File::from(write), &stopped));
+            Ok((read, Some(Relay { thread: None, stop })))
         }
         Direction::Out | Direction::Err => {
             let (stopped, stop) = pipe()?;
             let thread =
                 std::thread::spawn(move || write_out(File::from(read), File::from(own), &stopped));
+            let thread = Some(thread);
             Ok((write, Some(Relay { thread, stop })))
+        }
+    }
+}
+
+fn read_in(mut from: File, mut to: File, stopped: &OwnedFd) -> io::Result<()> {
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        // Of a terminal no more is taken than was typed while the command ran.
+        let mut fds = [
+            PollFd::from_borrowed_fd(stopped.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(to.as_fd(), PollFlags::empty()),
+            PollFd::from_borrowed_fd(from.as_fd(), PollFlags::IN),
+        ];
+        match poll(&mut fds, None) {
+            Ok(_) => {}
+            Err(Errno::INTR) => continue,
+            Err(e) => return Err(e.into()),
+        }
+        if !fds[0].revents().is_empty() || !fds[1].revents().is_empty() {
+            return Ok(());
+        }
+        match from.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(count) => to.write_all(&buffer[..count])?,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The output of a judged command: written to a log, and the end of its standard output kept.
 
 use crate::codes;
+use crate::redact::{Cleaner, Redactor};
 use forkpoint_model::Result;
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::collections::VecDeque;
@@ -45,9 +46,13 @@ pub(crate) struct Tail {
 }
 
 impl Tail {
-    pub(crate) fn start(log: Option<&Path>, keep: usize) -> Result<Self> {
+    pub(crate) fn start(log: Option<&Path>, redactor: &Redactor, keep: usize) -> Result<Self> {
         let file = log
             .map(|path| {
+                // A branch that nothing ran in yet has no directory.
+                if let Some(dir) = path.parent() {
+                    crate::files::make_dir(dir)?;
+                }
                 OpenOptions::new()
                     .append(true)
                     .create(true)
@@ -61,7 +66,10 @@ impl Tail {
             || pipe_with(PipeFlags::CLOEXEC).map_err(|e| codes::IO.io("cannot make a pipe", e));
         let (out, stdout) = pipe()?;
         let (err, stderr) = pipe()?;
-        let readers = vec![reader(out, log.clone(), keep), reader(err, log, 0)];
+        let readers = vec![
+            reader(out, log.clone(), redactor.clone(), keep),
+            reader(err, log, redactor.clone(), 0),
+        ];
         Ok(Self {
             stdout: Some(stdout),
             stderr: Some(stderr),
@@ -98,12 +106,25 @@ impl Tail {
     }
 }
 
-fn reader(fd: OwnedFd, log: Arc<Mutex<Log>>, keep: usize) -> JoinHandle<std::io::Result<Vec<u8>>> {
+fn reader(
+    fd: OwnedFd,
+    log: Arc<Mutex<Log>>,
+    redactor: Redactor,
+    keep: usize,
+) -> JoinHandle<std::io::Result<Vec<u8>>> {
     std::thread::spawn(move || {
         let mut file = File::from(fd);
         let mut kept = VecDeque::new();
         let mut buffer = vec![0u8; 64 << 10];
         let mut failure = None;
+        let mut clean = Cleaner::new(&redactor);
+        // A full disk must not block or kill the command: it is reported at the end.
+        let mut write = |bytes: &[u8]| {
+            let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+            if failure.is_none() {
+                failure = log.write(bytes).err();
+            }
+        };
         loop {
             let count = match file.read(&mut buffer) {
                 Ok(0) => break,
@@ -111,18 +132,12 @@ fn reader(fd: OwnedFd, log: Arc<Mutex<Log>>, keep: usize) -> JoinHandle<std::io:
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
                 Err(e) => return Err(e),
             };
-            // A full disk must not block or kill the command: it is reported at the end.
-            let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
-            if failure.is_none()
-                && let Err(e) = log.write(&buffer[..count])
-            {
-                failure = Some(e);
-            }
-            drop(log);
+            clean.push(&buffer[..count], &mut write);
             kept.extend(&buffer[..count]);
             let excess = kept.len().saturating_sub(keep);
             kept.drain(..excess);
         }
+        clean.end(&mut write);
         match failure {
             Some(e) => Err(e),
             None => Ok(kept.into()),
@@ -138,11 +153,38 @@ mod tests {
     fn the_end_of_the_output_is_kept_and_all_of_it_logged() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
-        let mut tail = Tail::start(Some(&path), 5).unwrap();
+        let mut tail = Tail::start(Some(&path), &Redactor::default(), 5).unwrap();
         let (out, err) = (tail.take_stdout().unwrap(), tail.take_stderr().unwrap());
         File::from(out).write_all(b"0123456789").unwrap();
         drop(err);
         assert_eq!(tail.finish().unwrap(), b"56789");
         assert_eq!(std::fs::read(&path).unwrap(), b"0123456789");
+    }
+
+    #[test]
+    fn a_secret_is_in_no_log_while_the_command_still_runs() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let redactor = Redactor::new([b"hunter22".to_vec()]);
+        let mut tail = Tail::start(Some(&path), &redactor, 0).unwrap();
+        let mut out = File::from(tail.take_stdout().unwrap());
+        let mut err = File::from(tail.take_stderr().unwrap());
+        out.write_all(b"a hunt").unwrap();
+        err.write_all(b"hunter22\n").unwrap();
+        let wait = |text: &[u8]| {
+            let begun = std::time::Instant::now();
+            while std::fs::read(&path).unwrap().len() < text.len() {
+                assert!(begun.elapsed().as_secs() < 10, "nothing was logged");
+                std::thread::yield_now();
+            }
+        };
+        wait(b"a [secret]\n");
+        out.write_all(b"er22 b\n").unwrap();
+        wait(b"a [secret]\n[secret] b\n");
+        // Both streams are still open: nothing has been cleaned afterwards.
+        let log = String::from_utf8(std::fs::read(&path).unwrap()).unwrap();
+        assert!(!log.contains("hunt"), "{log}");
+        drop((out, err));
+        tail.finish().unwrap();
     }
 }

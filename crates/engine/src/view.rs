@@ -2,6 +2,7 @@
 
 use crate::branch::{Branch, name};
 use crate::codes;
+use crate::layers::DiskLayers;
 use crate::lock::Lock;
 use forkpoint_fs::MountOptions;
 use forkpoint_model::Result;
@@ -31,8 +32,9 @@ impl Branch {
     /// be mounted.
     pub fn view(&self) -> Result<View> {
         let lock = self.lock()?;
-        let record = self.record()?;
-        if record.state != forkpoint_model::state::BranchState::Open || self.is_running()? {
+        let (record, disks) = self.record_and_disks()?;
+        let open = record.state == forkpoint_model::state::BranchState::Open;
+        if !open || self.engine.is_running(&record)? {
             return Err(codes::STATE
                 .error(format!(
                     "{} is {} or running: it has no view of its own",
@@ -41,12 +43,9 @@ impl Branch {
                 ))
                 .hint("stop it first, or fork it"));
         }
-        let disks = self.disks(&record)?;
         let disk = disks
             .first()
             .ok_or_else(|| codes::INTERNAL.error("a branch without a disk"))?;
-        self.engine.make_upper(disk)?;
-        let volatile = !record.durable;
         let dir = if disk.copy {
             rustix::fs::open(
                 &disk.upper,
@@ -54,17 +53,33 @@ impl Branch {
                 Mode::empty(),
             )
             .map_err(|e| codes::IO.io("cannot open the branch's tree", e))?
-        } else if self.engine.rootless() {
-            self.engine.worker()?.mount_view(&disk.stack(), volatile)?
         } else {
-            forkpoint_fs::view::mount(
-                &disk.stack(),
-                &MountOptions {
-                    volatile,
-                    userxattr: false,
-                },
-            )?
+            self.mounted(disk, !record.durable)?
         };
         Ok(View { dir, _lock: lock })
+    }
+
+    fn mounted(&self, disk: &DiskLayers, volatile: bool) -> Result<OwnedFd> {
+        let engine = &self.engine;
+        let spares = &engine.inner.spares;
+        let by_spare = volatile && disk.sealed.is_empty() && !engine.rootless();
+        if by_spare && !disk.upper.exists() {
+            let taken = spares.take(disk);
+            spares.want(&disk.bottom);
+            if let Some(view) = taken {
+                return Ok(view);
+            }
+        }
+        engine.make_upper(disk)?;
+        if engine.rootless() {
+            return engine.worker()?.mount_view(&disk.stack(), volatile);
+        }
+        forkpoint_fs::view::mount(
+            &disk.stack(),
+            &MountOptions {
+                volatile,
+                userxattr: false,
+            },
+        )
     }
 }

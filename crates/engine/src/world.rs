@@ -4,21 +4,23 @@ use crate::base;
 use crate::branch::Branch;
 use crate::codes;
 use crate::detail::Detail;
+use crate::device;
 use crate::engine::Engine;
 use crate::options::{ForkOptions, Layer, WorldOptions};
 use forkpoint_fs::conflict::Baseline;
 use forkpoint_fs::probe;
 use forkpoint_fs::stamp;
+use forkpoint_fs::tree::CopyReport;
 use forkpoint_model::state::{ForkLayer, check_fork_point};
-use forkpoint_model::{BranchId, Generation, GroupId, LayerId, Result, Source, WorldId};
+use forkpoint_model::{BranchId, CommitId, Generation, GroupId, LayerId, Result, Source, WorldId};
 use forkpoint_sandbox::Network;
 use forkpoint_store::{
     BranchRecord, CommitState, DiskKind, DiskRecord, Durability, LayerKind, LayerRecord,
-    NetworkKind, WorldRecord,
+    NetworkKind, SharedRecord, Store, WorldRecord,
 };
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A world. Clones are handles of the same one.
 #[derive(Clone)]
@@ -29,7 +31,12 @@ pub struct World {
     snapshot: bool,
     notes: Vec<String>,
     baselines: Arc<Mutex<Vec<(PathBuf, IndexSeen, Baseline)>>>,
+    /// The head as it was seen last, if no commit was half applied then.
+    settled: Arc<Mutex<Option<Generation>>>,
 }
+
+/// How often a fork that a commit overtakes is begun again.
+const FORK_TRIES: u32 = 16;
 
 /// Inode, change time and size of a git index that was read.
 type IndexSeen = (u64, i64, i64, u64);
@@ -102,6 +109,7 @@ impl Engine {
             snapshot: false,
             notes: Vec::new(),
             baselines: Arc::default(),
+            settled: Arc::default(),
         }
     }
 
@@ -195,14 +203,34 @@ impl World {
     /// # Errors
     /// When the stamp or a snapshot cannot be taken, or the store cannot be written.
     pub fn fork(&self, options: &ForkOptions) -> Result<Vec<Result<Branch>>> {
+        for _ in 0..FORK_TRIES {
+            if let Some(branches) = self.try_fork(options)? {
+                return Ok(branches);
+            }
+        }
+        Err(codes::BASE_BUSY
+            .error(format!(
+                "{} was committed to {FORK_TRIES} times while it was forked",
+                self.base().display()
+            ))
+            .hint("fork again"))
+    }
+
+    /// As [`World::fork`]; nothing where the head moved meanwhile.
+    fn try_fork(&self, options: &ForkOptions) -> Result<Option<Vec<Result<Branch>>>> {
         let engine = &self.engine;
-        let _making = match options.over.is_some() || self.snapshot {
+        let _making = match options.over.is_some() || self.snapshot || self.copy {
             true => Some(engine.making_layers()?),
             false => None,
         };
-        self.check_settled()?;
+        // The stamp lies after a look at the head, however old, and the rows are written only while what
+        // was seen still holds: as the head never goes back, no commit falls between them.
+        let known = *self.last_settled();
+        let generation = match known {
+            Some(generation) => generation,
+            None => self.settled_head()?,
+        };
         let stamp = stamp::take(&engine.paths().tmp())?;
-        let generation = self.head()?;
         let mut below: Vec<Vec<LayerId>> = match &options.over {
             Some(over) if over.disks.len() == self.record.disks.len() => over.disks.clone(),
             Some(_) => {
@@ -212,16 +240,18 @@ impl World {
         };
         let detail = Detail {
             copy: self.copy,
+            copied: None,
             snapshot: self.snapshot && !self.copy,
             prepared: match &options.over {
                 Some(over) => over.disks.iter().map(Vec::len).collect(),
                 None => Vec::new(),
             },
             baselines: self.baselines()?,
+            ..Detail::default()
         };
         if detail.snapshot {
             for (disk, stack) in self.record.disks.iter().zip(&mut below) {
-                stack.push(self.take_snapshot(&disk.path)?);
+                stack.push(self.take_snapshot(&disk.path)?.0);
             }
         }
         let root = options
@@ -235,17 +265,30 @@ impl World {
             generation,
             stacks: below,
             root_layers: root,
+            shared: SharedRecord::default(),
             stamp_ns: stamp.0,
             detail,
         };
-        let branches = insert(engine, options, &base)?;
-        if self.copy {
-            return Ok(branches
-                .into_iter()
-                .map(|b| b.and_then(|b| b.copy_base()))
-                .collect());
+        let records = records(engine, options, &base)?;
+        let moved = engine.store().batch(Durability::Normal, |store| {
+            let (head, active) = store.fork_point(self.record.id)?;
+            if head != generation || unsettled(active).is_some() {
+                return Ok(true);
+            }
+            store.insert_branches(&records).map(|()| false)
+        })?;
+        *self.last_settled() = (!moved).then_some(generation);
+        if moved {
+            return Ok(None);
         }
-        Ok(branches)
+        let branches = handles(engine, &records);
+        if self.copy {
+            let copied = branches
+                .into_iter()
+                .map(|b| b.and_then(|b| b.filled(|b, ()| b.copy_base(), ())));
+            return Ok(Some(copied.collect()));
+        }
+        Ok(Some(branches))
     }
 
     /// What git's index lists now. Read again only when the index was rewritten, so that the cost of
@@ -282,15 +325,16 @@ impl World {
         Ok(found)
     }
 
-    /// A base that a commit is half applied to is nothing to fork from.
-    fn check_settled(&self) -> Result<()> {
-        let store = self.engine.store();
-        let Some(txn) = store.active_commit(self.record.id)? else {
-            return Ok(());
+    fn last_settled(&self) -> MutexGuard<'_, Option<Generation>> {
+        self.settled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The head, unless a commit is half applied to the base: that is nothing to fork from.
+    fn settled_head(&self) -> Result<Generation> {
+        let (head, active) = self.engine.store().fork_point(self.record.id)?;
+        let Some(txn) = unsettled(active) else {
+            return Ok(head);
         };
-        if store.commit(txn)?.state == CommitState::Reserved {
-            return Ok(());
-        }
         Err(codes::BASE_BUSY
             .error(format!(
                 "commit {txn} into {} is not finished",
@@ -299,7 +343,8 @@ impl World {
             .hint("wait for it to end; if it is blocked, forkpoint history says by what"))
     }
 
-    fn take_snapshot(&self, dir: &Path) -> Result<LayerId> {
+    /// Copies a disk into a sealed layer.
+    pub(crate) fn take_snapshot(&self, dir: &Path) -> Result<(LayerId, CopyReport)> {
         let id = self.engine.draw(LayerId::from_bits);
         let report = self
             .engine
@@ -312,8 +357,15 @@ impl World {
             merged: 1,
             created_ns: self.engine.now(),
         })?;
-        Ok(id)
+        Ok((id, report))
     }
+}
+
+/// The commit under way, if it may have begun to change the base.
+fn unsettled(active: Option<(CommitId, CommitState)>) -> Option<CommitId> {
+    active
+        .filter(|(_, state)| *state != CommitState::Reserved)
+        .map(|(txn, _)| txn)
 }
 
 /// What the branches of one fork have in common.
@@ -324,6 +376,8 @@ pub(crate) struct Template {
     /// Per disk, the layers below the new upper.
     pub(crate) stacks: Vec<Vec<LayerId>>,
     pub(crate) root_layers: Vec<LayerId>,
+    /// What it sees of keys and events; the default is the head's.
+    pub(crate) shared: SharedRecord,
     pub(crate) stamp_ns: i64,
     pub(crate) detail: Detail,
 }
@@ -334,6 +388,33 @@ pub(crate) fn insert(
     options: &ForkOptions,
     base: &Template,
 ) -> Result<Vec<Result<Branch>>> {
+    insert_if(engine, options, base, |_| Ok(()))
+}
+
+/// As [`insert`], if `allowed` says so in the same transaction.
+pub(crate) fn insert_if(
+    engine: &Engine,
+    options: &ForkOptions,
+    base: &Template,
+    allowed: impl FnOnce(&Store) -> Result<()>,
+) -> Result<Vec<Result<Branch>>> {
+    let records = records(engine, options, base)?;
+    engine.store().batch(Durability::Normal, |store| {
+        allowed(store)?;
+        store.insert_branches(&records)
+    })?;
+    Ok(handles(engine, &records))
+}
+
+fn handles(engine: &Engine, records: &[BranchRecord]) -> Vec<Result<Branch>> {
+    records
+        .iter()
+        .map(|record| Ok(Branch::new(engine.clone(), record.id)))
+        .collect()
+}
+
+/// The rows of `options.count` new branches.
+fn records(engine: &Engine, options: &ForkOptions, base: &Template) -> Result<Vec<BranchRecord>> {
     let count = options.count.max(1);
     let layer = match options.layer {
         Layer::Effect => ForkLayer::Effect,
@@ -343,15 +424,22 @@ pub(crate) fn insert(
         Network::Loopback => NetworkKind::Loopback,
         Network::Host => NetworkKind::Host,
     };
-    if network == NetworkKind::Host {
-        check_fork_point(layer, &[crate::branch::NETWORK_HOST.to_owned()])?;
+    let mut detail = base.detail.clone();
+    detail.devices = device::resolve(&options.devices)?;
+    detail.shown_devices.clear();
+    detail.secrets.clone_from(&options.secrets);
+    let host = (network == NetworkKind::Host).then(|| crate::branch::NETWORK_HOST.to_owned());
+    let devices = detail.devices.iter().map(|path| device::effect(path));
+    let open: Vec<_> = host.into_iter().chain(devices).collect();
+    if !open.is_empty() {
+        check_fork_point(layer, &open)?;
     }
     let group = match options.group {
         Some(group) => Some(group),
         None => (count > 1).then(|| engine.draw(GroupId::from_bits)),
     };
     let created_ns = engine.now();
-    let detail = base.detail.text()?;
+    let detail = detail.text()?;
     let mut records = Vec::with_capacity(count as usize);
     for index in 0..count {
         let id = engine.draw(BranchId::from_bits);
@@ -373,6 +461,7 @@ pub(crate) fn insert(
             })
             .collect();
         record.root_layers = base.root_layers.clone();
+        record.shared = base.shared.clone();
         record.stamp_ns = base.stamp_ns;
         record.durable = options.durable;
         record.layer = layer;
@@ -381,9 +470,5 @@ pub(crate) fn insert(
         record.detail.clone_from(&detail);
         records.push(record);
     }
-    engine.store().insert_branches(&records)?;
-    Ok(records
-        .into_iter()
-        .map(|record| Ok(Branch::new(engine.clone(), record.id)))
-        .collect())
+    Ok(records)
 }

@@ -73,6 +73,7 @@ fn prepare(seed: u64) -> Prepared {
     };
     let results = in_branch(&branch, &drive);
     here(&drive, &native, Some(&results));
+    branch.kv().unwrap().put(b"key", b"new").unwrap();
     branch.seal(&SealOptions::default()).unwrap();
     Prepared {
         old: tree::take(&place.base()),
@@ -137,6 +138,15 @@ impl Prepared {
         let state = branch.state().unwrap();
         let now = tree::take(&self.base());
         let committed = state == BranchState::Committed;
+        let key = |engine: &Engine| {
+            let world = engine.find_world(&self.base()).unwrap().unwrap();
+            world.kv().get(b"key").unwrap().is_some()
+        };
+        assert_eq!(
+            key(&engine),
+            committed,
+            "{what}: the key and the files are not together"
+        );
         match state {
             BranchState::Committed => tree::same(&now, &self.new, &format!("{what}: committed")),
             BranchState::Sealed => tree::same(&now, &self.old, &format!("{what}: sealed")),
@@ -176,7 +186,9 @@ impl Prepared {
                 &format!("{what}: again"),
             );
         }
+        assert!(key(&engine), "{what}: the key is not there");
         engine.undo(None, &self.base()).unwrap();
+        assert!(!key(&engine), "{what}: the key is not taken back");
         tree::same(
             &tree::take(&self.base()),
             &self.old,

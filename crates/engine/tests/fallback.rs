@@ -3,10 +3,10 @@
 
 mod common;
 
-use common::{Mounted, Place, host, is_root, ok, skip, tree};
+use common::{Mounted, Place, host, is_root, ok, overlay, skip, tree, without_overlay};
 use forkpoint_engine::{
-    AbortOptions, Branch, BranchState, ChangeKind, CommitOptions, CommitOutcome, ForkOptions,
-    JudgeSpec, SealOptions, World, WorldOptions,
+    AbortOptions, Branch, BranchState, Cancel, ChangeKind, CommitOptions, CommitOutcome,
+    ForkOptions, JudgeSpec, Limits, Network, PrepareOptions, SealOptions, World, WorldOptions,
 };
 use std::fs;
 use std::path::Path;
@@ -29,55 +29,6 @@ fn commit(branch: &Branch) {
         "{:?}",
         report.outcome
     );
-}
-
-/// Mounts an overlay at `at` over `lower`, with its upper below `under`.
-fn overlay(at: &Path, lower: &Path, under: &Path) -> Mounted {
-    let dirs = ["upper", "work"].map(|name| under.join(name));
-    for dir in &dirs {
-        fs::create_dir_all(dir).unwrap();
-    }
-    let options = format!(
-        "lowerdir={},upperdir={},workdir={}",
-        lower.display(),
-        dirs[0].display(),
-        dirs[1].display()
-    );
-    let at_text = at.to_str().unwrap();
-    host(
-        "mount",
-        &["-t", "overlay", "-o", &options, "overlay", at_text],
-    );
-    Mounted::at(at)
-}
-
-/// A place over which no overlay can be had, and what must be unmounted afterwards. For root the base
-/// is an overlay over an overlay, as deep as the kernel goes. For others everything lies on an
-/// overlay, where no upper can be, in a directory that somebody else has to make:
-/// `FORKPOINT_TEST_OVERLAY`.
-fn without_overlay() -> Option<(Place, Vec<Mounted>, tempfile::TempDir)> {
-    let under = tempfile::tempdir().unwrap();
-    if !is_root() {
-        let Some(dir) = std::env::var_os("FORKPOINT_TEST_OVERLAY") else {
-            skip("FORKPOINT_TEST_OVERLAY names no directory on an overlay");
-            return None;
-        };
-        let dir = tempfile::tempdir_in(dir).unwrap();
-        fs::create_dir(dir.path().join("base")).unwrap();
-        return Some((Place::within(dir), Vec::new(), under));
-    }
-    let dir = tempfile::tempdir().unwrap();
-    let (base, lower, middle) = (
-        dir.path().join("base"),
-        under.path().join("lower"),
-        under.path().join("middle"),
-    );
-    for path in [&base, &lower, &middle] {
-        fs::create_dir(path).unwrap();
-    }
-    let first = overlay(&middle, &lower, &under.path().join("1"));
-    let second = overlay(&base, &middle, &under.path().join("2"));
-    Some((Place::within(dir), vec![second, first], under))
 }
 
 #[test]
@@ -180,9 +131,65 @@ fn copies_meet_conflicts_and_siblings_as_overlays_do() {
 }
 
 #[test]
-fn a_store_on_an_overlay_is_refused_to_root_before_anything_starts() {
+fn a_nested_copy_is_committed_into_its_parent_unless_that_changed() {
+    let Some((place, _mounted, _under)) = without_overlay() else {
+        return;
+    };
+    place.write("a", "a");
+    place.write("b", "b");
+    let parent = one(&place.world());
+    ok(&parent, "echo -n 1 > a");
+    parent.kill().unwrap();
+    let (child, late) = (nested(&parent), nested(&parent));
+    ok(&child, "echo -n 2 > a; rm b; mkdir d; echo -n x > d/x");
+    commit(&child);
+    assert_eq!(child.state().unwrap(), BranchState::Committed);
+    assert_eq!(ok(&parent, "cat a d/x; test ! -e b"), "2x");
+    assert_eq!(place.read("a"), "a", "the base is as it was");
+
+    // Its independent sibling was copied from trees that the parent no longer has.
+    ok(&late, "echo -n late > late");
+    let report = late.commit(&CommitOptions::default()).unwrap();
+    assert!(
+        matches!(report.outcome, CommitOutcome::Conflict(_)),
+        "{:?}",
+        report.outcome
+    );
+    // And an edit of the parent itself is not overwritten.
+    parent.kill().unwrap();
+    let child = nested(&parent);
+    ok(&child, "echo -n 3 > a");
+    ok(&parent, "echo -n mine > own");
+    parent.kill().unwrap();
+    let report = child.commit(&CommitOptions::default()).unwrap();
+    let CommitOutcome::Conflict(items) = report.outcome else {
+        panic!("{:?}", report.outcome)
+    };
+    assert!(items.iter().any(|c| c.item == "own"), "{items:?}");
+    assert_eq!(ok(&parent, "cat a own"), "2mine");
+    parent.kill().unwrap();
+    for branch in [&child, &late] {
+        branch.kill().unwrap();
+        branch.abort(&AbortOptions::default()).unwrap();
+    }
+    commit(&parent);
+    assert_eq!(
+        (place.read("a"), place.read("own"), place.read("d/x")),
+        ("2".into(), "mine".into(), "x".into())
+    );
+    assert_eq!(
+        fs::read_dir(place.dir().join("store/layers"))
+            .unwrap()
+            .count(),
+        0,
+        "nothing is left"
+    );
+}
+
+#[test]
+fn a_store_on_an_overlay_serves_copies_to_root_too() {
     if !is_root() {
-        return skip("for an ordinary user it serves copies");
+        return skip("for an ordinary user the other tests are this");
     }
     let under = tempfile::tempdir().unwrap();
     let over = tempfile::tempdir().unwrap();
@@ -191,10 +198,119 @@ fn a_store_on_an_overlay_is_refused_to_root_before_anything_starts() {
     let _mounted = overlay(over.path(), &lower, under.path());
     fs::create_dir(over.path().join("base")).unwrap();
     let place = Place::within(over);
-    let options = WorldOptions::default();
-    let error = place.engine.world(&place.base(), options).err().unwrap();
-    assert_eq!(error.kind, forkpoint_engine::Kind::Unavailable, "{error}");
-    assert!(error.hint.contains("FORKPOINT_HOME"), "{error:?}");
+    place.write("a", "a");
+    place.write("owned", "o");
+    std::os::unix::fs::chown(place.file("owned"), Some(1234), Some(99)).unwrap();
+    let world = place.world();
+    assert!(
+        world.notes().iter().any(|n| n.contains("copies")),
+        "{:?}",
+        world.notes()
+    );
+    let branch = one(&world);
+    // The ids inside are the true ones, what it writes is its own, and the system root takes writes.
+    assert_eq!(
+        ok(&branch, "stat -c %u:%g owned . | tr '\\n' ' '"),
+        "1234:99 0:0 "
+    );
+    assert_eq!(
+        ok(
+            &branch,
+            "echo x > /opt/fp-scratch && cat /opt/fp-scratch; id -u"
+        ),
+        "x\n0\n"
+    );
+    assert!(!Path::new("/opt/fp-scratch").exists());
+    ok(
+        &branch,
+        "echo -n A > a; echo -n n > new; chown 55:66 new; echo r > $FORKPOINT_OUT/r",
+    );
+    branch.kill().unwrap();
+    let diff = branch.diff().unwrap();
+    let kinds: Vec<_> = diff
+        .changes
+        .iter()
+        .map(|c| (c.path.to_str(), c.kind))
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            (Some("a"), ChangeKind::Modified),
+            (Some("new"), ChangeKind::Added)
+        ]
+    );
+    let added = diff.get(Path::new("new")).unwrap();
+    assert_eq!((added.uid, added.gid), (55, 66));
+
+    // A fork of it, a judge, protection, and the commit of the nested one.
+    let child = nested(&branch);
+    ok(&child, "echo -n C > c; echo -n cheat > owned");
+    let protect = SealOptions {
+        protect: vec!["owned".into()],
+    };
+    let restored = child.seal(&protect).unwrap().restored;
+    assert_eq!(restored, [Path::new("owned")]);
+    let spec = JudgeSpec::new(
+        "/bin/sh",
+        [
+            "-c",
+            "test $(cat a owned c) = AoC && stat -c %u owned | grep 1234",
+        ],
+    );
+    assert!(child.verify(&spec.unwrap()).unwrap().passed());
+    commit(&child);
+    commit(&branch);
+    use std::os::unix::fs::MetadataExt;
+    let owner = |name: &str| {
+        let meta = fs::metadata(place.file(name)).unwrap();
+        (meta.uid(), meta.gid())
+    };
+    assert_eq!((place.read("a"), place.read("c")), ("A".into(), "C".into()));
+    assert_eq!((owner("a"), owner("new")), ((0, 0), (55, 66)));
+    assert_eq!(owner("owned"), (1234, 99));
+    place.engine.undo(None, &place.base()).unwrap();
+    assert_eq!(place.read("a"), "a");
+    assert!(!place.file("new").exists());
+}
+
+#[test]
+fn copies_lie_over_what_their_preparation_made() {
+    let Some((place, _mounted, _under)) = without_overlay() else {
+        return;
+    };
+    place.write("a", "a");
+    let world = place.world();
+    let script = "echo -n built > built";
+    let prepare = PrepareOptions {
+        argv: vec!["/bin/sh".into(), "-c".into(), script.into()],
+        env: Vec::new(),
+        network: Network::Loopback,
+        limits: Limits::default(),
+        inputs: Vec::new(),
+        log: None,
+        redactor: Default::default(),
+        cancel: Cancel::new().unwrap(),
+    };
+    let prepared = world.prepare(&prepare).unwrap();
+    let options = ForkOptions {
+        over: Some(prepared.layers.clone()),
+        ..ForkOptions::default()
+    };
+    let forks = world.fork(&options).unwrap();
+    let branch = forks.into_iter().next().unwrap().unwrap();
+    assert_eq!(ok(&branch, "cat a built; echo -n x > x"), "abuilt");
+    branch.kill().unwrap();
+    let deltas = branch.deltas().unwrap();
+    let paths = |set: &forkpoint_engine::ChangeSet| -> Vec<_> {
+        set.changes.iter().map(|c| c.path.clone()).collect()
+    };
+    assert_eq!(paths(&deltas.attempt), [Path::new("x")]);
+    assert_eq!(paths(&deltas.prepared), [Path::new("built")]);
+    commit(&branch);
+    assert_eq!(
+        (place.read("x"), place.read("built")),
+        ("x".into(), "built".into())
+    );
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Place, ok};
+use common::{Place, has, ok};
 use forkpoint_engine::{
     Cancel, CommitOptions, CommitOutcome, ForkOptions, JudgeSpec, Limits, Network, PrepareOptions,
     SealOptions,
@@ -17,6 +17,7 @@ fn spec(script: &str) -> JudgeSpec {
         network: Network::Loopback,
         mounts: Vec::new(),
         log: None,
+        redactor: Default::default(),
         capture_limit: 1 << 16,
         score: false,
         cancel: Cancel::new().unwrap(),
@@ -31,6 +32,7 @@ fn preparation(script: &str, inputs: &[&str]) -> PrepareOptions {
         limits: Limits::default(),
         inputs: inputs.iter().map(|&i| i.to_owned()).collect(),
         log: None,
+        redactor: Default::default(),
         cancel: Cancel::new().unwrap(),
     }
 }
@@ -245,4 +247,195 @@ fn law_01_drift_elsewhere_in_the_base_voids_the_verification() {
         );
         assert_eq!(place.read("a") == edit, committed);
     }
+}
+
+/// Asks the judge's socket each line in turn; prints what is answered, a line each, as `ok` or a code.
+const ASK: &str = r#"
+import json, os, socket, sys
+s = socket.socket(socket.AF_UNIX); s.connect(os.environ['FORKPOINT_SOCK']); f = s.makefile('rb')
+for line in sys.argv[1:]:
+    s.sendall(line.encode() + b'\n')
+    a = json.loads(f.readline())
+    print(json.dumps(a['ok'], sort_keys=True) if 'ok' in a else a['error']['code'])
+"#;
+
+fn asking(lines: &[&str]) -> JudgeSpec {
+    let mut argv = vec!["python3".into(), "-c".into(), ASK.into()];
+    argv.extend(lines.iter().map(Into::into));
+    JudgeSpec {
+        argv,
+        ..spec("true")
+    }
+}
+
+fn said(judged: &forkpoint_engine::Judgement) -> Vec<serde_json::Value> {
+    assert!(judged.passed(), "{:?}", judged.exit);
+    let text = String::from_utf8_lossy(&judged.stdout).into_owned();
+    let one = |line: &str| serde_json::from_str(line).unwrap_or_else(|_| line.into());
+    text.lines().map(one).collect()
+}
+
+#[test]
+fn law_06_a_judge_reads_keys_and_events_of_what_it_judges_and_writes_nothing() {
+    if !has("python3") {
+        return common::skip("no python3 to speak to the socket");
+    }
+    let place = Place::new();
+    let world = place.world();
+    world.kv().put(b"seen", b"0").unwrap();
+    world.kv().put(b"other", b"0").unwrap();
+    world.bus().publish("t", b"before").unwrap();
+    let branch = place.fork();
+    ok(&branch, "echo x > f");
+    branch.kv().unwrap().put(b"seen", b"1").unwrap();
+    branch.kv().unwrap().put(b"new", b"1").unwrap();
+    branch.bus().unwrap().publish("t", b"held").unwrap();
+    branch.seal(&SealOptions::default()).unwrap();
+    // What is committed after the fork is not what is judged.
+    world.kv().put(b"other", b"1").unwrap();
+    world.bus().publish("t", b"after").unwrap();
+    let before = branch.kv_changes(None, 100).unwrap();
+    let judged = branch
+        .judge(&asking(&[
+            r#"{"op":"info"}"#,
+            r#"{"op":"kv.get","key":"seen"}"#,
+            r#"{"op":"kv.get","key":"other"}"#,
+            r#"{"op":"kv.get","key":"none"}"#,
+            r#"{"op":"kv.list","prefix":""}"#,
+            r#"{"op":"bus.read","topic":"t"}"#,
+            r#"{"op":"kv.put","key":"seen","value":"2"}"#,
+            r#"{"op":"kv.delete","key":"seen"}"#,
+            r#"{"op":"bus.publish","topic":"t","payload":"x"}"#,
+            r#"{"op":"score","score":9}"#,
+            r#"{"op":"cost","cost":1}"#,
+            r#"{"op":"progress","text":"x"}"#,
+            r#"{"op":"step"}"#,
+            r#"{"op":"checkpoint"}"#,
+        ]))
+        .unwrap();
+    let said = said(&judged);
+    assert_eq!(said[0]["branch"], branch.id().to_string());
+    assert_eq!(said[0]["reads_only"], true);
+    assert_eq!(said[1]["value"], "1");
+    assert_eq!(
+        (&said[2]["value"], &said[3]["version"]),
+        (&"0".into(), &0.into())
+    );
+    let keys: Vec<_> = said[4]["entries"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|e| e["key"].clone())
+        .collect();
+    assert_eq!(keys, ["new", "other", "seen"]);
+    let events: Vec<_> = said[5]["events"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|e| e["payload"].clone())
+        .collect();
+    assert_eq!(events, ["before", "held"]);
+    assert_eq!(said[6..], ["FP0453"; 8]);
+    assert_eq!(branch.kv_changes(None, 100).unwrap(), before);
+    // Nothing that the judge read counts as read by the branch: `other` was changed since.
+    let report = branch.commit(&CommitOptions::default()).unwrap();
+    assert!(
+        matches!(report.outcome, CommitOutcome::Committed),
+        "{:?}",
+        report.outcome
+    );
+    let events = world.bus().read(Some("t"), Default::default(), 9).unwrap();
+    assert_eq!(events.len(), 3);
+}
+
+#[test]
+fn a_judge_of_the_base_sees_what_is_committed_and_of_no_branch_anything() {
+    if !has("python3") {
+        return common::skip("no python3 to speak to the socket");
+    }
+    let place = Place::new();
+    let world = place.world();
+    world.kv().put(b"k", b"0").unwrap();
+    world.bus().publish("t", b"out").unwrap();
+    let branch = place.fork();
+    branch.kv().unwrap().put(b"k", b"1").unwrap();
+    branch.bus().unwrap().publish("t", b"held").unwrap();
+    let lines = [
+        r#"{"op":"info"}"#,
+        r#"{"op":"kv.get","key":"k"}"#,
+        r#"{"op":"bus.read"}"#,
+        r#"{"op":"kv.put","key":"k","value":"2"}"#,
+    ];
+    let said = said(&world.judge(None, &asking(&lines)).unwrap());
+    assert_eq!(said[0]["branch"], serde_json::Value::Null);
+    assert_eq!(said[1]["value"], "0");
+    assert_eq!(said[2]["events"].as_array().unwrap().len(), 1);
+    assert_eq!(said[3], "FP0453");
+    branch.seal(&SealOptions::default()).unwrap();
+    let compared = world
+        .compare(
+            None,
+            [&branch, &branch],
+            &spec("test -z \"$FORKPOINT_SOCK\""),
+        )
+        .unwrap();
+    assert!(compared.passed());
+}
+
+#[test]
+fn two_judges_of_one_branch_and_a_branch_that_ends_meanwhile() {
+    if !has("python3") {
+        return common::skip("no python3 to speak to the socket");
+    }
+    let place = Place::new();
+    place.write("gate", "");
+    let branch = place.fork();
+    ok(&branch, "echo x > f");
+    branch.kv().unwrap().put(b"k", b"1").unwrap();
+    branch.seal(&SealOptions::default()).unwrap();
+    let gate = place.dir().join("gate");
+    common::host("mkfifo", &[gate.to_str().unwrap()]);
+    let inside = place.file("gate");
+    let script = format!(
+        "{ASK}\nprint('waits', flush=True)\nopen('gate').read()\n\
+         s.sendall(b'{{\"op\":\"kv.get\",\"key\":\"k\"}}\\n')\n\
+         a = json.loads(f.readline()); print(a['error']['code'] if 'error' in a else 'ok')"
+    );
+    let mut waiting = JudgeSpec {
+        argv: vec!["python3".into(), "-c".into(), script.into()],
+        ..spec("true")
+    };
+    waiting.argv.push(r#"{"op":"kv.get","key":"k"}"#.into());
+    waiting.mounts = vec![(gate.clone(), inside)];
+    let judged = std::thread::scope(|scope| {
+        let first = scope.spawn(|| branch.judge(&waiting).unwrap());
+        // It opens its end after its first answer; until then there is nobody to write to.
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        let open = loop {
+            use std::os::unix::fs::OpenOptionsExt;
+            let mut options = std::fs::OpenOptions::new();
+            options
+                .write(true)
+                .custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32);
+            match options.open(&gate) {
+                Ok(open) => break open,
+                Err(_) if !first.is_finished() && std::time::Instant::now() < end => {
+                    std::thread::yield_now();
+                }
+                Err(e) => panic!("{e}: {:?}", first.join()),
+            }
+        };
+        let second = branch
+            .judge(&asking(&[r#"{"op":"kv.get","key":"k"}"#]))
+            .unwrap();
+        assert_eq!(said(&second)[0]["value"], "1");
+        branch
+            .abort(&forkpoint_engine::AbortOptions::default())
+            .unwrap();
+        drop(open);
+        first.join().unwrap()
+    });
+    let said = said(&judged);
+    assert_eq!(said[0]["value"], "1");
+    assert_eq!(said[2], "FP0112");
 }

@@ -7,6 +7,9 @@ use forkpoint_engine::{
     AbortOptions, BranchState, ChangeKind, CommitOptions, CommitOutcome, ForkOptions, GcOptions,
     Layer, SealOptions,
 };
+use forkpoint_model::commit::CommitPlan;
+use forkpoint_model::{CommitId, ParticipantId};
+use forkpoint_store::{CommitRecord, Race};
 use std::fs;
 
 #[test]
@@ -255,7 +258,7 @@ fn a_checkpoint_can_be_forked_again_and_again() {
     let place = Place::new();
     let branch = place.fork();
     ok(&branch, "echo -n 1 > f");
-    let checkpoint = branch.checkpoint("one").unwrap();
+    let checkpoint = branch.checkpoint(Some("one")).unwrap();
     ok(&branch, "echo -n 2 > f");
     let again = place.engine.checkpoint("one").unwrap();
     assert_eq!(again.id(), checkpoint.id());
@@ -278,7 +281,7 @@ fn law_04_a_reasoning_fork_has_no_effect_path_and_ends_discarded() {
         ..ForkOptions::default()
     };
     let effect = place.fork();
-    let refused = effect.fork(&reasoning).err().expect("an unsafe fork point");
+    let refused = effect.fork(&reasoning).expect_err("an unsafe fork point");
     assert!(refused.message.contains("disk:0"), "{refused}");
     let fork = place
         .world()
@@ -294,8 +297,87 @@ fn law_04_a_reasoning_fork_has_no_effect_path_and_ends_discarded() {
         ),
         "1proposal\n"
     );
+    assert_eq!(fork.effect_paths().unwrap(), []);
+    ok(&fork, "test ! -e /run/forkpoint/out");
+    let mixed = fork
+        .fork(&ForkOptions::default())
+        .expect_err("unsafe below too");
+    assert_eq!(mixed.code, "FP0083");
+    let pure = fork.fork(&reasoning).unwrap().pop().unwrap().unwrap();
+    assert_eq!(
+        pure.abort(&AbortOptions::default()).unwrap().state,
+        BranchState::Discarded
+    );
+    assert!(fork.bus().unwrap().publish("t", b"").is_err());
     assert!(fork.commit(&CommitOptions::default()).is_err());
     let report = fork.abort(&AbortOptions::default()).unwrap();
     assert_eq!(report.state, BranchState::Discarded);
     assert_eq!(place.read("f"), "1");
+}
+
+/// Only a commit that somebody is carrying out is passed over in silence.
+#[test]
+fn recovery_says_why_a_commit_could_not_be_recovered() {
+    let place = Place::new();
+    place.write("a", "old");
+    let branch = place.fork();
+    branch.seal(&SealOptions::default()).unwrap();
+    let record = branch.record().unwrap();
+    let plan = CommitPlan {
+        txn: CommitId::from_bits(9),
+        world: record.world,
+        branch: record.id,
+        parent_generation: record.generation,
+        group: None,
+        participants: vec![ParticipantId("disk:0".into())],
+    };
+    let row = CommitRecord::reservation(&plan, 1);
+    let reserved = place.engine.store().reserve(&row, false, 1).unwrap();
+    assert_eq!(reserved, Race::Won(()));
+    let (base, away) = (place.base(), place.dir().join("away"));
+    fs::rename(&base, &away).unwrap();
+    let said = place.again().recovered().to_vec();
+    let told = |line: &String| line.contains("could not be recovered") && line.contains("base");
+    assert!(said.iter().any(told), "{said:?}");
+
+    fs::rename(&away, &base).unwrap();
+    let held = fs::File::open(&base).unwrap();
+    held.lock().unwrap();
+    assert_eq!(
+        place.again().recovered(),
+        &[] as &[String],
+        "somebody is at it"
+    );
+    held.unlock().unwrap();
+    let said = place.again().recovered().to_vec();
+    assert!(said.iter().any(|l| l.contains("discarded")), "{said:?}");
+    assert_eq!(branch.state().unwrap(), BranchState::Sealed);
+}
+
+/// A reservation is not synced: what was staged under one that a power loss took has no row.
+#[test]
+fn law_10_a_stage_without_a_row_is_swept_after_a_power_loss_and_a_stage_with_one_stays() {
+    let place = Place::new();
+    place.write("a", "old");
+    let branch = place.fork();
+    ok(&branch, "echo -n new > a");
+    branch.commit(&CommitOptions::default()).unwrap();
+    let store = place.dir().join("store");
+    let commits = || fs::read_dir(store.join("commits")).unwrap().count();
+    assert_eq!(commits(), 1, "what undoes the commit");
+    let stage = store
+        .join("commits")
+        .join(CommitId::from_bits(77).to_string());
+    fs::create_dir_all(stage.join("disk-0")).unwrap();
+    fs::write(stage.join("disk-0/0"), "staged").unwrap();
+    // Processes that live in this boot are left alone.
+    assert_eq!(place.again().recovered(), &[] as &[String]);
+    assert_eq!(commits(), 2);
+    fs::write(store.join("boot"), "the boot before").unwrap();
+    let said = place.again().recovered().to_vec();
+    assert!(said.iter().any(|l| l.contains("not decided")), "{said:?}");
+    assert_eq!(commits(), 1);
+    assert_eq!(place.again().recovered(), &[] as &[String]);
+    place.engine.undo(None, &place.base()).unwrap();
+    assert_eq!(place.read("a"), "old");
 }

@@ -1,6 +1,7 @@
 //! What the driver needs of the engine, as two small traits, so that every rule of an exploration can
 //! be tested without kernel features. The real ones are in `real`; the tests' are in `fake`.
 
+use forkpoint_engine::Redactor;
 use forkpoint_model::participant::Conflict;
 use forkpoint_model::{BranchId, CommitId, ExplorationId, Result, WorldId};
 use std::collections::BTreeMap;
@@ -8,6 +9,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::cost::Cost;
 use crate::report::{Changed, DroppedReport};
 use crate::spec::{LimitSpec, NetworkSpec};
 use crate::{Cancel, Report};
@@ -62,6 +64,26 @@ pub struct Exit {
     pub uncaptured: Vec<String>,
 }
 
+/// What an attempt uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Processor time so far.
+    pub cpu: Duration,
+    /// Memory now.
+    pub memory_bytes: u64,
+    /// What it has written and keeps; 0 unless it was asked for.
+    pub disk_bytes: u64,
+}
+
+/// How far an attempt says it is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Told {
+    /// In words.
+    pub text: String,
+    /// How much is done, from 0 to 1.
+    pub fraction: Option<f64>,
+}
+
 /// A command to run in an attempt.
 #[derive(Clone)]
 pub struct RunRequest {
@@ -86,6 +108,8 @@ pub struct PrepareRequest {
     pub run: RunRequest,
     /// What its result depends on.
     pub inputs: Vec<String>,
+    /// What is not written to its log.
+    pub redactor: Redactor,
 }
 
 /// What a preparation gave.
@@ -108,6 +132,8 @@ pub struct JudgeRequest {
     pub mounts: Vec<(PathBuf, PathBuf)>,
     /// The name of its log file.
     pub log: String,
+    /// What is not written to its log.
+    pub redactor: Redactor,
     /// Whether it gives a score.
     pub score: bool,
 }
@@ -242,6 +268,13 @@ pub trait Backend: Sync {
     /// Forks siblings, with a result for each.
     fn fork(&self, exploration: ExplorationId, count: u32)
     -> Result<Vec<Result<Box<dyn Attempt>>>>;
+    /// Runs a command that sees the trees of two sealed attempts, in a throwaway fork.
+    fn compare(
+        &self,
+        exploration: ExplorationId,
+        pair: [&dyn Attempt; 2],
+        request: &JudgeRequest,
+    ) -> Result<Judged>;
     /// Writes the attempts' first records.
     fn attempts(&self, exploration: ExplorationId, rows: &[NewAttempt]) -> Result<()>;
     /// Writes what became of it all. Called also when `error` ended it early.
@@ -263,6 +296,21 @@ pub trait Attempt: Send + Sync {
     fn seal(&self, protect: &[String]) -> Result<Vec<PathBuf>>;
     /// What it changed; after the seal.
     fn delta(&self) -> Result<Delta>;
+    /// Forks an attempt off it, once it is sealed, that goes on from what it left and is its sibling:
+    /// one commit takes the changes of both.
+    fn fork(&self, exploration: ExplorationId, index: u32) -> Result<Box<dyn Attempt>>;
+    /// What it uses now, and on disk if `disk`.
+    fn usage(&self, disk: bool) -> Result<Usage>;
+    /// What it says that it has cost so far.
+    fn cost(&self) -> Result<Cost>;
+    /// What it says its score is.
+    fn claimed_score(&self) -> Result<Option<f64>>;
+    /// How far it says it is.
+    fn progress(&self) -> Result<Option<Told>>;
+    /// How a command inside names a file of the directory it may leave reports in.
+    fn inside(&self, name: &str) -> OsString;
+    /// Leaves a file in that directory, before its command is run; returns its name inside.
+    fn leave(&self, name: &str, text: &[u8]) -> Result<OsString>;
     /// Judges it in a throwaway fork.
     fn judge(&self, request: &JudgeRequest) -> Result<Judged>;
     /// Makes a verdict the branch's own.

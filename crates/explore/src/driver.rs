@@ -1,22 +1,27 @@
 //! Drives one exploration from its first record to its last: prepares, looks at the base, forks,
 //! does what the strategy says, and settles what is left. The strategy decides; this executes.
 
-use forkpoint_model::strategy::{BestOfN, Direction, FirstWins, Strategy};
+use forkpoint_model::strategy::{
+    Beam, BestOfN, FirstWins, Halving, Nested, Refine, Strategy, Tournament,
+};
 use forkpoint_model::{ExplorationId, Result};
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
 use crate::backend::{
-    Attempt, Backend, Ended, JudgeRequest, NewAttempt, NewExploration, PrepareRequest, RunRequest,
+    Backend, Ended, JudgeRequest, NewAttempt, NewExploration, PrepareRequest, RunRequest,
 };
 use crate::jobs;
+use crate::meter::Meter;
 use crate::observer::{Observer, Progress};
+use crate::redact;
 use crate::report::{AttemptReport, Baseline, Outcome, PreparationReport, Report, SCHEMA};
 use crate::rounds::Rounds;
 use crate::settle;
-use crate::spec::{CommandLine, ExploreSpec, StrategyName, Trial};
+use crate::spec::{CommandLine, ExploreSpec, LimitSpec, StrategyName, Trial};
+use crate::units::Time;
 use crate::vars::{self, Caller, Vars};
-use crate::watch::{RaiseOnDrop, Shared, Stop, Watch};
+use crate::watch::{Quiet, RaiseOnDrop, Shared, Stop, Watch};
 use crate::{Cancel, codes};
 
 /// What stays the same throughout.
@@ -26,9 +31,11 @@ pub(crate) struct Context<'a> {
     pub(crate) trials: Vec<Trial>,
     pub(crate) caller: Caller<'a>,
     pub(crate) vars: Vars,
+    pub(crate) secrets: Vars,
     pub(crate) exploration: ExplorationId,
     pub(crate) shared: &'a Shared<'a>,
     pub(crate) watch: &'a Watch,
+    pub(crate) quiet: Quiet,
     pub(crate) deadline: Option<Instant>,
     pub(crate) jobs: u32,
 }
@@ -48,6 +55,7 @@ pub fn run(
     cancel: &Cancel,
 ) -> Result<Report> {
     let trials = spec.expand()?;
+    let secrets = redact::values(&spec.secrets, caller)?;
     let begun = Instant::now();
     let deadline = spec.total_timeout.and_then(|t| begun.checked_add(t.0));
     let strategy = spec.strategy().as_str();
@@ -59,9 +67,14 @@ pub fn run(
         spec: json,
         attempts,
     })?;
-    let jobs = spec.jobs.unwrap_or_else(default_jobs).min(attempts);
+    let most = match spec.strategy().nests() {
+        true => spec.search.max_attempts(),
+        false => attempts,
+    };
+    let jobs = spec.jobs.unwrap_or_else(crate::units::processors).min(most);
+    let jobs = Meter::jobs(&spec.budget, &spec.limits, jobs);
     let (watch, over) = (Watch::new()?, Cancel::new()?);
-    let shared = Shared::new(observer);
+    let shared = Shared::new(observer, redact::redactor(&secrets));
     shared.tell(&Progress::Begin {
         exploration,
         attempts,
@@ -72,11 +85,13 @@ pub fn run(
         backend,
         spec,
         vars: vars::resolve(&spec.env, caller),
+        secrets,
         trials,
         caller,
         exploration,
         shared: &shared,
         watch: &watch,
+        quiet: Quiet::default(),
         deadline,
         jobs,
     };
@@ -98,6 +113,7 @@ pub fn run(
         context.explore(&mut report, sender, messages)
     });
     report.wall_s = begun.elapsed().as_secs_f64();
+    report.timeline = shared.timeline();
     if let Err(error) = result {
         report.outcome = Outcome::Failed;
         backend.end(&report, Some(&error))?;
@@ -107,15 +123,11 @@ pub fn run(
     Ok(report)
 }
 
-/// As many as there are processors.
-fn default_jobs() -> u32 {
-    std::thread::available_parallelism().map_or(1, |n| n.get().min(1024) as u32)
-}
-
 impl Context<'_> {
     fn blank_report(&self) -> Report {
         let row = |(index, trial): (usize, &Trial)| AttemptReport {
             index: index as u32,
+            name: trial.name.clone(),
             command: trial.command.display(),
             params: trial.params.clone(),
             ..AttemptReport::default()
@@ -133,8 +145,11 @@ impl Context<'_> {
             baseline: None,
             preparation: None,
             wall_s: 0.0,
+            cost: 0.0,
+            comparisons: Vec::new(),
             notes: self.backend.notes(),
             attempts: self.trials.iter().enumerate().map(row).collect(),
+            timeline: Vec::new(),
         }
     }
 
@@ -149,9 +164,13 @@ impl Context<'_> {
             Err(_) if self.watch.why().is_some() => Ok(()),
             other => other,
         };
-        stopped(self.prepare(report))?;
+        if self.spec.prepare.is_some() {
+            let prepare = || self.prepare(report);
+            stopped(self.shared.timed(None, "prepare", prepare))?;
+        }
         if self.watch.why().is_none() {
-            stopped(self.look_at_base(report))?;
+            let look = || self.look_at_base(report);
+            stopped(self.shared.timed(None, "baseline", look))?;
         }
         if self.watch.why().is_some() {
             settle::never_forked(self, report);
@@ -159,20 +178,47 @@ impl Context<'_> {
         }
         let branches = self.fork(report)?;
         let strategy = self.strategy();
-        let mut rounds = Rounds::new(self, strategy, &branches, report, sender, messages);
+        let mut rounds = Rounds::new(self, strategy, branches, report, sender, messages);
         let result = std::thread::scope(|scope| rounds.play(scope));
-        let slots = rounds.into_slots();
+        let (branches, slots) = rounds.into_parts();
         settle::settle(self, report, &branches, slots);
         result
     }
 
     fn strategy(&self) -> Box<dyn Strategy> {
-        match (self.spec.strategy(), &self.spec.score) {
-            (StrategyName::FirstWins, _) => Box::new(FirstWins::new()),
-            (StrategyName::BestOfN, Some(score)) => {
-                Box::new(BestOfN::new(score.direction).exclusive(score.exclusive))
+        let search = &self.spec.search;
+        let score = self.spec.score.as_ref();
+        let direction = score.map(|s| s.direction).unwrap_or_default();
+        let exclusive = score.is_some_and(|s| s.exclusive);
+        let most = search.max_attempts();
+        match self.spec.strategy() {
+            StrategyName::FirstWins => Box::new(FirstWins::new()),
+            StrategyName::BestOfN => Box::new(BestOfN::new(direction).exclusive(exclusive)),
+            StrategyName::Beam => {
+                let beam = Beam {
+                    width: search.width.unwrap_or(2),
+                    branching: search.branching.unwrap_or(2),
+                    depth: search.depth.unwrap_or(3),
+                };
+                Box::new(Nested::new(beam, direction, most).exclusive(exclusive))
             }
-            (StrategyName::BestOfN, None) => Box::new(BestOfN::new(Direction::default())),
+            StrategyName::Halving => {
+                let halving = Halving {
+                    eta: search.eta(),
+                    rounds: search.rounds,
+                };
+                Box::new(Nested::new(halving, direction, most).exclusive(exclusive))
+            }
+            StrategyName::Refine => {
+                let rounds = search.rounds.unwrap_or(8);
+                let patience = search.patience.unwrap_or(2);
+                let refine = Refine::new(search.branching.unwrap_or(1), rounds, patience);
+                Box::new(Nested::new(refine, direction, most).exclusive(exclusive))
+            }
+            StrategyName::Tournament => {
+                let seed = vars::seed(self.exploration, u32::MAX);
+                Box::new(Tournament::new(u64::from(seed)))
+            }
         }
     }
 
@@ -183,16 +229,21 @@ impl Context<'_> {
         let command = prepare.command.display();
         self.shared.tell(&Progress::Preparing { command: &command });
         let begun = Instant::now();
+        let mut env = self.vars.clone();
+        if prepare.secrets {
+            env.extend(self.secrets.iter().cloned());
+        }
         let request = PrepareRequest {
             run: RunRequest {
                 argv: prepare.command.argv(),
-                env: self.vars.clone(),
+                env,
                 timeout: prepare.timeout.map(|t| t.0),
                 limits: self.spec.limits,
                 network: prepare.network,
                 cancel: self.watch.stop.clone(),
             },
             inputs: prepare.inputs.clone(),
+            redactor: self.shared.redactor.clone(),
         };
         let shared = self.shared;
         let mut lines = [crate::logs::Lines::default(), crate::logs::Lines::default()];
@@ -294,12 +345,13 @@ impl Context<'_> {
             },
             mounts: self.spec.judge_mounts(),
             log: log.into(),
+            redactor: self.shared.redactor.clone(),
             score: false,
         }
     }
 
     /// Forks every attempt at once, so that all of them see the base at one moment.
-    fn fork(&self, report: &mut Report) -> Result<Vec<Option<Box<dyn Attempt>>>> {
+    fn fork(&self, report: &mut Report) -> Result<Vec<crate::rounds::Shared>> {
         let count = self.trials.len() as u32;
         let forked = self.backend.fork(self.exploration, count)?;
         let mut branches = Vec::new();
@@ -310,7 +362,7 @@ impl Context<'_> {
                     row.branch = Some(branch.id());
                     row.log = Some(branch.log().into());
                     row.out = Some(branch.out().into());
-                    branches.push(Some(branch));
+                    branches.push(Some(branch.into()));
                 }
                 Err(error) => {
                     row.reason = crate::report::Reason::StartError;
@@ -342,9 +394,30 @@ impl Context<'_> {
         }
     }
 
+    /// How many times the limits of the first round an attempt of this depth has.
+    fn times_at(&self, depth: u32) -> u32 {
+        match self.spec.strategy() {
+            StrategyName::Halving => self.spec.search.eta().saturating_pow(depth),
+            _ => 1,
+        }
+    }
+
+    /// An attempt's own limits.
+    pub(crate) fn limits_at(&self, trial: &Trial, depth: u32) -> LimitSpec {
+        let mut limits = trial.limits;
+        let times = self.times_at(depth);
+        limits.cpu = limits.cpu.map(|t| Time(t.0.saturating_mul(times)));
+        limits
+    }
+
     /// What an attempt may take, and until when: its own limit, or what is left of the whole.
-    pub(crate) fn time_for_attempt(&self) -> (Option<Duration>, Option<OsString>) {
-        let own = self.spec.timeout.map(|t| t.0);
+    pub(crate) fn time_for_attempt(
+        &self,
+        trial: &Trial,
+        depth: u32,
+    ) -> (Option<Duration>, Option<OsString>) {
+        let times = self.times_at(depth);
+        let own = trial.timeout.map(|t| t.0.saturating_mul(times));
         let left = self
             .deadline
             .map(|at| at.saturating_duration_since(Instant::now()));
@@ -368,6 +441,9 @@ impl Context<'_> {
     }
 }
 
+#[cfg(test)]
+#[path = "search_tests.rs"]
+mod search_tests;
 #[cfg(test)]
 #[path = "driver_tests.rs"]
 mod tests;

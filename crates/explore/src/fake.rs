@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::backend::*;
+use crate::cost::Cost;
 use crate::report::Changed;
 use crate::{Cancel, Report};
 
@@ -36,6 +37,10 @@ pub(crate) struct Script {
     pub(crate) commit_fails: bool,
     pub(crate) left: usize,
     pub(crate) restored: Vec<&'static str>,
+    pub(crate) usage: Usage,
+    pub(crate) cost: Cost,
+    pub(crate) claimed_score: Option<f64>,
+    pub(crate) told: Option<Told>,
 }
 
 impl Default for Script {
@@ -56,6 +61,10 @@ impl Default for Script {
             commit_fails: false,
             left: 0,
             restored: Vec::new(),
+            usage: Usage::default(),
+            cost: Cost::default(),
+            claimed_score: None,
+            told: None,
         }
     }
 }
@@ -90,6 +99,8 @@ pub(crate) struct Fake {
     pub(crate) base_verdict: Ended,
     pub(crate) base_score: &'static str,
     pub(crate) prepare_fails: bool,
+    /// How every comparison ends, and what it prints.
+    pub(crate) comparison: (Ended, &'static str),
     /// Told of each command that starts, so that a test can cancel in the middle.
     pub(crate) on_start: Option<Arc<dyn Fn(u32) + Send + Sync>>,
     pub(crate) ended: Mutex<Option<(Report, Option<Error>)>>,
@@ -105,6 +116,7 @@ impl Fake {
             base_verdict: Ended::Code(1),
             base_score: "0",
             prepare_fails: false,
+            comparison: (Ended::Code(0), "left\n"),
             on_start: None,
             ended: Mutex::new(None),
             vars: Arc::default(),
@@ -203,22 +215,28 @@ impl Backend for Fake {
     }
     fn fork(&self, _: ExplorationId, count: u32) -> Result<Vec<Result<Box<dyn Attempt>>>> {
         self.journal.add(format!("fork {count}"));
-        let one = |i: u32| -> Result<Box<dyn Attempt>> {
-            let script = self.scripts[i as usize].clone();
-            if script.fork_fails {
-                return Err(FAILS.error("no space left"));
-            }
-            Ok(Box::new(FakeAttempt {
-                index: i,
-                script,
-                log: self.dir.path().join(format!("{i}.log")),
-                journal: self.journal.clone(),
-                runs: Mutex::new((0, 0)),
-                on_start: self.on_start.clone(),
-                vars: self.vars.clone(),
-            }))
-        };
-        Ok((0..count).map(one).collect())
+        let pen = Arc::new(Pen {
+            scripts: self.scripts.clone(),
+            dir: self.dir.path().to_owned(),
+            journal: self.journal.clone(),
+            on_start: self.on_start.clone(),
+            vars: self.vars.clone(),
+        });
+        Ok((0..count).map(|i| pen.fork(i)).collect())
+    }
+    fn compare(
+        &self,
+        _: ExplorationId,
+        pair: [&dyn Attempt; 2],
+        request: &JudgeRequest,
+    ) -> Result<Judged> {
+        let [left, right] = pair.map(|a| a.id());
+        self.journal.add(format!("compare {left} {right}"));
+        Ok(judged(
+            self.comparison.0.clone(),
+            self.comparison.1,
+            &request.log,
+        ))
     }
     fn attempts(&self, _: ExplorationId, rows: &[NewAttempt]) -> Result<()> {
         self.journal.add(format!("rows {}", rows.len()));
@@ -231,19 +249,40 @@ impl Backend for Fake {
     }
 }
 
-struct FakeAttempt {
-    index: u32,
-    script: Script,
-    log: PathBuf,
+/// What the attempts of one fake share, so that one can be forked off another.
+struct Pen {
+    scripts: Vec<Script>,
+    dir: PathBuf,
     journal: Arc<Journal>,
-    runs: Mutex<(usize, usize)>,
     on_start: Option<Arc<dyn Fn(u32) + Send + Sync>>,
     vars: Arc<Mutex<BTreeMap<u32, BTreeMap<String, String>>>>,
 }
 
+impl Pen {
+    fn fork(self: &Arc<Self>, index: u32) -> Result<Box<dyn Attempt>> {
+        let script = self.scripts[index as usize].clone();
+        if script.fork_fails {
+            return Err(FAILS.error("no space left"));
+        }
+        Ok(Box::new(FakeAttempt {
+            index,
+            script,
+            pen: self.clone(),
+            runs: Mutex::new((0, 0)),
+        }))
+    }
+}
+
+struct FakeAttempt {
+    index: u32,
+    script: Script,
+    pen: Arc<Pen>,
+    runs: Mutex<(usize, usize)>,
+}
+
 impl FakeAttempt {
     fn note(&self, what: &str) {
-        self.journal.add(format!("{what} {}", self.index));
+        self.pen.journal.add(format!("{what} {}", self.index));
     }
 }
 
@@ -252,7 +291,7 @@ impl Attempt for FakeAttempt {
         BranchId::from_bits(u64::from(self.index))
     }
     fn log(&self) -> PathBuf {
-        self.log.clone()
+        self.pen.dir.join(format!("{}.log", self.index))
     }
     fn out(&self) -> PathBuf {
         "/out".into()
@@ -265,8 +304,8 @@ impl Attempt for FakeAttempt {
             .iter()
             .map(|(k, v)| (text(k), text(v)))
             .collect();
-        self.vars.lock().unwrap().insert(self.index, vars);
-        if let Some(hook) = &self.on_start {
+        self.pen.vars.lock().unwrap().insert(self.index, vars);
+        if let Some(hook) = &self.pen.on_start {
             hook(self.index);
         }
         output(Stream::Stdout, self.script.output.as_bytes());
@@ -292,6 +331,30 @@ impl Attempt for FakeAttempt {
             changed: self.script.changed,
             ..Delta::default()
         })
+    }
+    fn fork(&self, _: ExplorationId, index: u32) -> Result<Box<dyn Attempt>> {
+        self.note(&format!("fork {index} off"));
+        self.pen.fork(index)
+    }
+    fn usage(&self, _: bool) -> Result<Usage> {
+        Ok(self.script.usage)
+    }
+    fn cost(&self) -> Result<Cost> {
+        Ok(self.script.cost)
+    }
+    fn claimed_score(&self) -> Result<Option<f64>> {
+        Ok(self.script.claimed_score)
+    }
+    fn progress(&self) -> Result<Option<Told>> {
+        Ok(self.script.told.clone())
+    }
+    fn inside(&self, name: &str) -> std::ffi::OsString {
+        format!("/inside/{name}").into()
+    }
+    fn leave(&self, name: &str, text: &[u8]) -> Result<std::ffi::OsString> {
+        let text = String::from_utf8_lossy(text).replace('\n', "|");
+        self.note(&format!("leave {name} {text}"));
+        Ok(self.inside(name))
     }
     fn judge(&self, request: &JudgeRequest) -> Result<Judged> {
         let mut runs = self.runs.lock().unwrap();

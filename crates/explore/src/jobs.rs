@@ -1,6 +1,7 @@
 //! The work of one attempt that takes time, each run on a thread of its own: its command, its
 //! verifier, its score. Nothing here decides anything about the exploration.
 
+use forkpoint_engine::redact::Cleaner;
 use forkpoint_model::{Error, Result};
 use std::path::PathBuf;
 
@@ -24,7 +25,7 @@ pub(crate) enum Done<T> {
 
 impl<T> Done<T> {
     /// A failure of something that was told to stop is a stop.
-    fn of(result: Result<Option<T>>, cancelled: bool) -> Self {
+    pub(crate) fn of(result: Result<Option<T>>, cancelled: bool) -> Self {
         match result {
             Ok(Some(value)) => Self::Ok(value),
             Ok(None) => Self::Stopped,
@@ -55,6 +56,7 @@ pub(crate) enum Outcome {
     Ran(Done<Ran>),
     Verified(Done<Verdict>),
     Scored(Done<Score>),
+    Compared(Done<Judged>),
 }
 
 /// Runs the attempt's command, then seals its branch and sums up what it changed.
@@ -106,37 +108,31 @@ pub(crate) fn logged(
         .map(|path| LogFile::append(&path, LOG_CAP))
         .transpose()?;
     let mut failed: Option<Error> = None;
-    let (mut out, mut err) = (Lines::default(), Lines::default());
-    let exit = command(&mut |stream, bytes| {
+    let mut lines = [Lines::default(), Lines::default()];
+    let mut clean = [(); 2].map(|()| Cleaner::new(&shared.redactor));
+    let streams = [Stream::Stdout, Stream::Stderr];
+    let tell = |stream, text: &str| {
+        shared.tell(&Progress::Line {
+            index,
+            stream,
+            text,
+        })
+    };
+    let mut give = |stream: Stream, bytes: &[u8]| {
         if let Some(log) = log.as_mut().filter(|_| failed.is_none()) {
             failed = log.write(bytes).err();
         }
-        let lines = match stream {
-            Stream::Stdout => &mut out,
-            Stream::Stderr => &mut err,
-        };
-        lines.push(bytes, |text| {
-            shared.tell(&Progress::Line {
-                index,
-                stream,
-                text,
-            })
-        });
+        lines[stream as usize].push(bytes, |text| tell(stream, text));
+    };
+    let exit = command(&mut |stream, bytes| {
+        clean[stream as usize].push(bytes, &mut |bytes| give(stream, bytes));
     })?;
-    out.end(|text| {
-        shared.tell(&Progress::Line {
-            index,
-            stream: Stream::Stdout,
-            text,
-        })
-    });
-    err.end(|text| {
-        shared.tell(&Progress::Line {
-            index,
-            stream: Stream::Stderr,
-            text,
-        })
-    });
+    for stream in streams {
+        clean[stream as usize].end(&mut |bytes| give(stream, bytes));
+    }
+    for stream in streams {
+        lines[stream as usize].end(|text| tell(stream, text));
+    }
     if let Some(error) = failed {
         return Err(error);
     }

@@ -10,24 +10,40 @@
 #![forbid(unsafe_code)]
 
 pub mod backend;
+pub mod budget;
+mod claims;
 pub mod codes;
+pub mod collect;
+pub mod cost;
 mod driver;
+pub mod events;
+pub mod explain;
 #[cfg(test)]
 mod fake;
+mod files;
+pub mod globs;
+pub mod html;
 mod jobs;
 pub mod logs;
+mod meter;
 pub mod observer;
 pub mod params;
 mod real;
+pub mod redact;
 pub mod report;
+pub mod rerun;
 pub mod resolve;
 mod rounds;
 pub mod score;
+pub mod search;
 mod settle;
 pub mod spec;
+pub mod spec_file;
 pub mod text;
+mod trials;
 pub mod units;
 mod vars;
+pub mod waiting;
 mod watch;
 
 pub use forkpoint_engine::Cancel;

@@ -131,6 +131,9 @@ impl Lines {
 /// recognised, other control characters (also the C1 range and those that turn the direction of
 /// writing) replaced.
 pub fn printable(text: &str) -> String {
+    if text.bytes().all(|b| matches!(b, b' '..=b'~')) {
+        return text.to_owned();
+    }
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {

@@ -2,6 +2,7 @@
 //! the end; nothing here is needed to understand the outcome.
 
 use forkpoint_model::ExplorationId;
+use forkpoint_model::strategy::Comparison;
 use std::path::Path;
 use std::time::Duration;
 
@@ -55,6 +56,24 @@ pub enum Progress<'a> {
         /// The line without its end.
         text: &'a str,
     },
+    /// An attempt says how far it is.
+    Told {
+        /// The attempt.
+        index: u32,
+        /// In words, without control characters.
+        text: &'a str,
+        /// How much is done, from 0 to 1.
+        fraction: Option<f64>,
+    },
+    /// What a running attempt uses, from time to time; to those who ask for it.
+    Usage {
+        /// The attempt.
+        index: u32,
+        /// Processor time so far.
+        cpu: Duration,
+        /// Memory now, in bytes.
+        memory_bytes: u64,
+    },
     /// An attempt's command ended.
     Ended {
         /// The attempt.
@@ -84,6 +103,15 @@ pub enum Progress<'a> {
         index: u32,
         /// The score.
         score: f64,
+    },
+    /// Two attempts were compared.
+    Compared {
+        /// The one on the left.
+        left: u32,
+        /// The one on the right.
+        right: u32,
+        /// Which is better.
+        verdict: Comparison,
     },
     /// An attempt is out.
     Out {
@@ -127,6 +155,11 @@ pub enum Progress<'a> {
 pub trait Observer: Send {
     /// Something happened.
     fn on(&mut self, progress: &Progress<'_>);
+
+    /// Whether it wants to know what running attempts use: each is then asked every few seconds.
+    fn wants_usage(&self) -> bool {
+        false
+    }
 }
 
 /// Watches nothing.

@@ -17,6 +17,26 @@ pub struct Param {
     pub values: Vec<String>,
 }
 
+/// What an attempt gives a parameter: one value, or several to be made with each.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Values {
+    /// One.
+    One(String),
+    /// Several.
+    Many(Vec<String>),
+}
+
+impl Values {
+    /// As a list.
+    pub fn list(&self) -> Vec<String> {
+        match self {
+            Self::One(value) => vec![value.clone()],
+            Self::Many(values) => values.clone(),
+        }
+    }
+}
+
 /// The most values one parameter may have, and the most attempts a product may make.
 pub const MAX_ATTEMPTS: usize = 10_000;
 

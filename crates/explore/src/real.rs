@@ -4,27 +4,27 @@ use forkpoint_engine::records::{
     AttemptRecord, ExplorationRecord, ExplorationState, ProcessRecord,
 };
 use forkpoint_engine::{
-    AbortOptions, Branch, ChangeSet, ChangeSummary, CommitOptions, Drift, Engine, ExitKind,
-    ExitReport, ForkOptions, JudgeSpec, Limit, Limits, Network, PrepareOptions, PreparedLayers,
-    SealOptions, Stream as Streams, World,
+    COMPARED, Engine, ForkOptions, GroupId, PrepareOptions, PreparedLayers, World,
 };
-use forkpoint_model::{BranchId, Error, ExplorationId, Result, WorldId};
+use forkpoint_model::{Error, ExplorationId, Result, WorldId};
 use forkpoint_sys::{clock, rand};
-use std::fs::File;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use crate::backend::{
-    Attempt, Backend, CommitOutcome, CommitRequest, Committed, Delta, Ended, Exit, JudgeRequest,
-    Judged, NewAttempt, NewExploration, PrepareRequest, Prepared, RolledBack, RunRequest, Stream,
+    Attempt, Backend, JudgeRequest, Judged, NewAttempt, NewExploration, PrepareRequest, Prepared,
+    Stream,
 };
-use crate::report::{Changed, DroppedReport, Outcome, Report};
-use crate::spec::{LimitSpec, NetworkSpec};
-use crate::{codes, logs};
+use crate::claims::COMPARE_LIMIT;
+use crate::codes;
+use crate::report::{Outcome, Report};
+use crate::spec::NetworkSpec;
 
-/// How much of a score's standard output is looked at.
-const CAPTURE: usize = 256 << 10;
+mod attempt;
+mod convert;
+
+pub(crate) use attempt::EngineAttempt;
+use convert::{exit, from_summary, judge_spec, limits, network};
 
 /// Explores a world of an engine.
 pub struct EngineBackend {
@@ -88,6 +88,12 @@ impl Backend for EngineBackend {
                     .into(),
             );
         }
+        for device in self.engine.devices() {
+            notes.push(format!(
+                "the attempts use {}: what they do with it is not captured and cannot be rolled back",
+                device.display()
+            ));
+        }
         notes
     }
 
@@ -130,6 +136,7 @@ impl Backend for EngineBackend {
             limits: limits(&run.limits, run.timeout),
             inputs: request.inputs.clone(),
             log: Some(log.clone()),
+            redactor: request.redactor.clone(),
             cancel: run.cancel.clone(),
         })?;
         *self.prepared.lock().unwrap_or_else(PoisonError::into_inner) = Some(prepared.layers);
@@ -163,11 +170,42 @@ impl Backend for EngineBackend {
             durable: false,
             network: network(self.network),
             exploration: Some((exploration, 0)),
+            // One group for all there will ever be: of one exploration one commit succeeds.
+            group: Some(GroupId::from_bits(rand::bits())),
             over: self.layers(),
             ..ForkOptions::default()
         })?;
-        let boxed = |branch| Box::new(EngineAttempt { branch }) as Box<dyn Attempt>;
+        let network = network(self.network);
+        let boxed = |branch| Box::new(EngineAttempt { branch, network }) as Box<dyn Attempt>;
         Ok(forked.into_iter().map(|fork| fork.map(boxed)).collect())
+    }
+
+    fn compare(
+        &self,
+        exploration: ExplorationId,
+        pair: [&dyn Attempt; 2],
+        request: &JudgeRequest,
+    ) -> Result<Judged> {
+        let log = self.log(exploration, &request.log)?;
+        let left = self.engine.branch_by_id(pair[0].id())?;
+        let right = self.engine.branch_by_id(pair[1].id())?;
+        let mut spec = judge_spec(request, log.clone());
+        spec.capture_limit = COMPARE_LIMIT;
+        for (name, place) in ["FORKPOINT_LEFT", "FORKPOINT_RIGHT"]
+            .into_iter()
+            .zip(COMPARED)
+        {
+            spec.env.push((name.into(), place.into()));
+        }
+        let judged = self
+            .world
+            .compare(self.layers().as_ref(), [&left, &right], &spec)?;
+        Ok(Judged {
+            exit: exit(&judged.exit),
+            stdout: judged.stdout,
+            metrics: None,
+            log: Some(log),
+        })
     }
 
     fn attempts(&self, exploration: ExplorationId, rows: &[NewAttempt]) -> Result<()> {
@@ -244,250 +282,4 @@ fn attempt_record(report: &Report, a: &crate::AttemptReport) -> Result<AttemptRe
 
 fn json(value: &impl serde::Serialize) -> Result<String> {
     serde_json::to_string(value).map_err(|e| codes::INTERNAL.io("cannot write a record down", e))
-}
-
-struct EngineAttempt {
-    branch: Branch,
-}
-
-impl EngineAttempt {
-    fn beside_log(&self, name: &str) -> PathBuf {
-        self.branch.log_path().with_file_name(name)
-    }
-}
-
-impl Attempt for EngineAttempt {
-    fn id(&self) -> BranchId {
-        self.branch.id()
-    }
-
-    fn log(&self) -> PathBuf {
-        self.branch.log_path()
-    }
-
-    fn out(&self) -> PathBuf {
-        self.branch.out_path()
-    }
-
-    fn run(&self, request: &RunRequest, output: &mut dyn FnMut(Stream, &[u8])) -> Result<Exit> {
-        let (program, args) = request
-            .argv
-            .split_first()
-            .ok_or_else(|| codes::INTERNAL.error("an attempt without a command"))?;
-        let mut command = self.branch.command(program);
-        command
-            .args(args)
-            .stdin(Streams::Null)
-            .stdout(Streams::Piped)
-            .stderr(Streams::Piped);
-        command
-            .limits(limits(&request.limits, request.timeout))
-            .lifeline(true)
-            .new_session(true);
-        for (name, value) in &request.env {
-            command.env(name, value);
-        }
-        let mut child = command.spawn()?;
-        let pipe = |file: Option<File>| {
-            file.ok_or_else(|| codes::INTERNAL.error("an attempt without a pipe"))
-        };
-        let (stdout, stderr) = (pipe(child.stdout.take())?, pipe(child.stderr.take())?);
-        logs::pump(
-            stdout,
-            stderr,
-            child.wait_fd()?,
-            request.cancel.fd(),
-            &mut || child.kill(),
-            &mut |stream, bytes| {
-                output(stream, bytes);
-                Ok(())
-            },
-        )?;
-        let mut ended = exit(&child.wait()?);
-        ended.uncaptured = child.warnings().to_vec();
-        Ok(ended)
-    }
-
-    fn seal(&self, protect: &[String]) -> Result<Vec<PathBuf>> {
-        Ok(self
-            .branch
-            .seal(&SealOptions {
-                protect: protect.to_vec(),
-            })?
-            .restored)
-    }
-
-    fn delta(&self) -> Result<Delta> {
-        let deltas = self.branch.deltas()?;
-        let dropped = self.branch.dropped()?;
-        Ok(Delta {
-            changed: from_set(&deltas.attempt),
-            prepared: from_set(&deltas.prepared),
-            dropped: DroppedReport {
-                files: dropped.files,
-                bytes: dropped.bytes,
-                paths: dropped.paths.into_iter().map(Into::into).collect(),
-            },
-        })
-    }
-
-    fn judge(&self, request: &JudgeRequest) -> Result<Judged> {
-        let log = self.beside_log(&request.log);
-        let judged = self.branch.judge(&judge_spec(request, log.clone()))?;
-        Ok(Judged {
-            exit: exit(&judged.exit),
-            stdout: judged.stdout,
-            metrics: judged.score_text,
-            log: Some(log),
-        })
-    }
-
-    fn record_verdict(&self, passed: bool, request: &JudgeRequest) -> Result<()> {
-        let spec = judge_spec(request, self.beside_log(&request.log));
-        self.branch.record_verdict(passed, &spec)
-    }
-
-    fn commit(&self, request: &CommitRequest) -> Result<Committed> {
-        let reverify = request
-            .reverify
-            .as_ref()
-            .map(|r| judge_spec(r, self.beside_log(&r.log)));
-        let log = reverify.as_ref().and_then(|r| r.log.clone());
-        let done = self.branch.commit(&CommitOptions {
-            exclude: request.exclude.clone(),
-            include_prepared: request.include_prepared,
-            allow_host_exec: request.allow_host_exec,
-            strict: request.strict,
-            allow_empty: request.allow_empty,
-            reverify,
-            ..CommitOptions::default()
-        })?;
-        let mut notes = done.notes;
-        if let Drift::Unknown { why, .. } = &done.drift {
-            notes.push(format!(
-                "whether the base changed elsewhere meanwhile is unknown: {why}"
-            ));
-        }
-        use forkpoint_engine::CommitOutcome as E;
-        let outcome = match done.outcome {
-            E::Committed => CommitOutcome::Committed,
-            E::Conflict(items) => CommitOutcome::Conflict(items),
-            E::Lost { why } => CommitOutcome::Lost(why),
-            E::ApplyBlocked(items) => CommitOutcome::Blocked(items),
-            E::Drift(paths) => CommitOutcome::Drift(paths),
-            E::Empty => CommitOutcome::Empty,
-            E::ReverifyFailed(judged) => CommitOutcome::ReverifyFailed(Box::new(Judged {
-                exit: exit(&judged.exit),
-                stdout: judged.stdout,
-                metrics: judged.score_text,
-                log,
-            })),
-        };
-        Ok(Committed {
-            commit: done.commit,
-            outcome,
-            excluded: done.excluded,
-            withheld: done.withheld,
-            notes,
-        })
-    }
-
-    fn abort(&self, reason: &str, retain: bool) -> Result<RolledBack> {
-        let record = self.branch.record()?;
-        if record.state.is_end() {
-            // A sibling's commit has rolled it back already.
-            return Ok(RolledBack {
-                state: record.state,
-                left: Vec::new(),
-            });
-        }
-        let done = self.branch.abort(&AbortOptions {
-            reason: reason.into(),
-            retain,
-        })?;
-        Ok(RolledBack {
-            state: done.state,
-            left: done.left,
-        })
-    }
-}
-
-fn network(spec: NetworkSpec) -> Network {
-    match spec {
-        NetworkSpec::Loopback => Network::Loopback,
-        NetworkSpec::Host => Network::Host,
-    }
-}
-
-fn milliseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn limits(spec: &LimitSpec, wall: Option<Duration>) -> Limits {
-    Limits {
-        wall_ms: wall.map(milliseconds),
-        cpu_ms: spec.cpu.map(|t| milliseconds(t.0)),
-        memory_bytes: spec.memory.map(|s| s.0),
-        pids: spec.pids.map(u64::from),
-        disk_bytes: spec.disk.map(|s| s.0),
-    }
-}
-
-fn judge_spec(request: &JudgeRequest, log: PathBuf) -> JudgeSpec {
-    let run = &request.run;
-    JudgeSpec {
-        argv: run.argv.clone(),
-        env: run.env.clone(),
-        timeout: run.timeout,
-        limits: limits(&run.limits, None),
-        network: network(run.network),
-        mounts: request.mounts.clone(),
-        log: Some(log),
-        capture_limit: if request.score { CAPTURE } else { 0 },
-        score: request.score,
-        cancel: run.cancel.clone(),
-    }
-}
-
-fn exit(report: &ExitReport) -> Exit {
-    let ended = match &report.status {
-        ExitKind::Code(code) => Ended::Code(*code),
-        ExitKind::Signal(signal) => Ended::Signal(*signal),
-        ExitKind::LimitHit(Limit::Wall) => Ended::TimeLimit,
-        ExitKind::LimitHit(limit) => Ended::Limit(
-            match limit {
-                Limit::Wall => "time",
-                Limit::Cpu => "processor time",
-                Limit::Memory => "memory",
-                Limit::Pids => "process",
-                Limit::Disk => "disk",
-            }
-            .into(),
-        ),
-        ExitKind::StartFailed { errno, what } => Ended::NotStarted(format!(
-            "{what}: {}",
-            std::io::Error::from_raw_os_error(*errno)
-        )),
-    };
-    Exit {
-        ended,
-        wall: Duration::from_nanos(report.wall_ns),
-        cpu: Duration::from_nanos(report.cpu_ns),
-        peak_memory_bytes: report.peak_memory_bytes,
-        uncaptured: Vec::new(),
-    }
-}
-
-fn from_summary(summary: &ChangeSummary) -> Changed {
-    Changed {
-        files: summary.items,
-        bytes: summary.bytes,
-    }
-}
-
-fn from_set(set: &ChangeSet) -> Changed {
-    Changed {
-        files: set.changes.len() as u64,
-        bytes: set.bytes,
-    }
 }

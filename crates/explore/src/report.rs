@@ -3,6 +3,7 @@
 
 use forkpoint_model::participant::Conflict;
 use forkpoint_model::state::BranchState;
+use forkpoint_model::strategy::Comparison;
 use forkpoint_model::{BranchId, CommitId, ExplorationId, WorldId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -148,6 +149,8 @@ pub enum Reason {
     Timeout,
     /// It ran into another limit.
     Limit,
+    /// A budget of the whole exploration was used up: it was stopped, or never started.
+    Budget,
     /// It changed nothing.
     NoChange,
     /// It passed, and another's score was better.
@@ -181,7 +184,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, in the order of docs/json.md.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::Passed,
         Self::FailedVerify,
         Self::VerifierTimeout,
@@ -189,6 +192,7 @@ impl Reason {
         Self::Exit,
         Self::Timeout,
         Self::Limit,
+        Self::Budget,
         Self::NoChange,
         Self::Outscored,
         Self::ScoreError,
@@ -215,6 +219,7 @@ impl Reason {
             Self::Exit => "exit",
             Self::Timeout => "timeout",
             Self::Limit => "limit",
+            Self::Budget => "budget",
             Self::NoChange => "no_change",
             Self::Outscored => "outscored",
             Self::ScoreError => "score_error",
@@ -235,15 +240,25 @@ impl Reason {
 
 /// One attempt.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct AttemptReport {
     /// Its branch; null where it could not be forked.
     pub branch: Option<BranchId>,
     /// Its number, from 0.
     pub index: u32,
+    /// What the specification calls it; null where it has no name.
+    #[serde(default)]
+    pub name: Option<String>,
     /// What it ran.
     pub command: String,
     /// Its parameters.
     pub params: BTreeMap<String, String>,
+    /// The attempt it goes on from; null for one forked from the base.
+    pub parent: Option<u32>,
+    /// How many attempts it goes on from, one after the other.
+    pub depth: u32,
+    /// What it says that it has cost.
+    pub cost: f64,
     /// Where it stands.
     pub state: AttemptState,
     /// Why.
@@ -257,6 +272,8 @@ pub struct AttemptReport {
     pub passed: bool,
     /// Its score.
     pub score: Option<f64>,
+    /// What it says its score is: ranks nothing.
+    pub claimed_score: Option<f64>,
     /// Its metrics.
     pub metrics: BTreeMap<String, f64>,
     /// What the verifier said; null where it never looked.
@@ -291,6 +308,36 @@ pub struct AttemptReport {
     pub retained: bool,
 }
 
+/// One comparison of two attempts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ComparisonReport {
+    /// The attempt on the left.
+    pub left: u32,
+    /// The attempt on the right.
+    pub right: u32,
+    /// `left`, `right`, `tie` or `error`.
+    pub verdict: Comparison,
+    /// The command's exit status, as a verifier's.
+    pub exit_code: Option<i32>,
+    /// Its output.
+    pub log: Option<OsText>,
+    /// Why it failed, where it did.
+    pub detail: Option<String>,
+}
+
+/// What took how long, for the timeline.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Span {
+    /// The attempt; null for the preparation and the base.
+    pub attempt: Option<u32>,
+    /// `prepare`, `baseline`, `run`, `verify`, `score` or `commit`.
+    pub phase: String,
+    /// When it began, in seconds since the exploration did.
+    pub from_s: f64,
+    /// When it ended.
+    pub to_s: f64,
+}
+
 /// The result of an exploration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
@@ -318,10 +365,19 @@ pub struct Report {
     pub preparation: Option<PreparationReport>,
     /// How long all of it took, in seconds.
     pub wall_s: f64,
+    /// What the attempts say that they have cost together.
+    #[serde(default)]
+    pub cost: f64,
+    /// The comparisons, in the order in which they ended.
+    #[serde(default)]
+    pub comparisons: Vec<ComparisonReport>,
     /// What a person should know.
     pub notes: Vec<String>,
     /// The attempts, by index.
     pub attempts: Vec<AttemptReport>,
+    /// What ran when.
+    #[serde(default)]
+    pub timeline: Vec<Span>,
 }
 
 impl Report {
@@ -370,10 +426,25 @@ mod tests {
             baseline: Some(Baseline::default()),
             preparation: Some(PreparationReport::default()),
             wall_s: 0.0,
+            cost: 0.0,
+            comparisons: vec![ComparisonReport {
+                left: 0,
+                right: 1,
+                verdict: Comparison::Tie,
+                exit_code: None,
+                log: None,
+                detail: None,
+            }],
             notes: Vec::new(),
             attempts: vec![AttemptReport {
                 verifier: Some(VerifierReport::default()),
                 ..AttemptReport::default()
+            }],
+            timeline: vec![Span {
+                attempt: None,
+                phase: "run".into(),
+                from_s: 0.0,
+                to_s: 1.0,
             }],
         };
         let mut names = Vec::new();

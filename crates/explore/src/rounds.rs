@@ -2,23 +2,35 @@
 //! nothing runs. Jobs run on threads, as many as the strategy starts; everything is decided here, on
 //! one thread.
 
+use forkpoint_model::Result;
 use forkpoint_model::strategy::{Action, Event, Strategy};
-use forkpoint_model::{Error, Result};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread::Scope;
 use std::time::Instant;
 
-use crate::backend::{Attempt, CommitOutcome, CommitRequest, Ended, JudgeRequest, RunRequest};
+use crate::backend::Told;
+use crate::backend::{Attempt, JudgeRequest, RunRequest};
+use crate::claims::COST_FILE;
 use crate::driver::Context;
-use crate::jobs::{self, Done, Ran, Verdict};
+use crate::jobs::{self, Done};
+use crate::meter::Meter;
 use crate::observer::Progress;
-use crate::report::{AttemptReport, AttemptState, Outcome, Reason, Report, VerifierReport};
-use crate::score::Score;
+use crate::report::{Reason, Report};
+use crate::spec::Trial;
 use crate::vars;
 use crate::watch::Stop;
 use crate::{Cancel, codes};
+
+mod budget;
+mod commit;
+mod compare;
+mod fork;
+mod outcomes;
+
+/// A branch as the jobs' threads share it; none where it could not be forked.
+pub(crate) type Shared = Option<Arc<dyn Attempt>>;
 
 /// What comes in from other threads.
 #[derive(Debug)]
@@ -41,6 +53,12 @@ pub(crate) struct Slot {
     stopping: bool,
     /// Its command was started.
     pub(crate) started: bool,
+    /// It was told to stop since this budget is used up.
+    over_budget: Option<String>,
+    /// The limits it runs with are its own; a budget has not cut them.
+    own_limits: bool,
+    /// How far it last said it is.
+    told: Option<Told>,
     /// Its branch was sealed, and nothing is wrong with it.
     pub(crate) sealed: bool,
     /// Why it ended, once that is known.
@@ -50,20 +68,27 @@ pub(crate) struct Slot {
 pub(crate) struct Rounds<'a, 'c, 'r> {
     context: &'a Context<'c>,
     strategy: Box<dyn Strategy>,
-    branches: &'a [Option<Box<dyn Attempt>>],
+    branches: Vec<Shared>,
     report: &'r mut Report,
     slots: Vec<Slot>,
     events: VecDeque<Event>,
     sender: Sender,
     messages: Receiver,
     finished: bool,
+    /// Per attempt, which of the first ones it does again.
+    trial_of: Vec<u32>,
+    meter: Meter,
+    /// When the observer was last told what attempts use.
+    usage_told: Option<Instant>,
+    /// The pairs that are being compared.
+    comparing: Vec<(u32, u32)>,
 }
 
 impl<'a, 'c, 'r> Rounds<'a, 'c, 'r> {
     pub(crate) fn new(
         context: &'a Context<'c>,
         strategy: Box<dyn Strategy>,
-        branches: &'a [Option<Box<dyn Attempt>>],
+        branches: Vec<Shared>,
         report: &'r mut Report,
         sender: Sender,
         messages: Receiver,
@@ -75,9 +100,13 @@ impl<'a, 'c, 'r> Rounds<'a, 'c, 'r> {
         Self {
             context,
             strategy,
-            branches,
             report,
             slots: branches.iter().map(|_| Slot::default()).collect(),
+            trial_of: (0..branches.len() as u32).collect(),
+            meter: Meter::new(context.spec.budget),
+            usage_told: None,
+            comparing: Vec::new(),
+            branches,
             events: VecDeque::from([begin]),
             sender,
             messages,
@@ -85,8 +114,14 @@ impl<'a, 'c, 'r> Rounds<'a, 'c, 'r> {
         }
     }
 
-    pub(crate) fn into_slots(self) -> Vec<Slot> {
-        self.slots
+    /// Every branch and where it came to, once nothing plays any more.
+    pub(crate) fn into_parts(self) -> (Vec<Shared>, Vec<Slot>) {
+        (self.branches, self.slots)
+    }
+
+    /// The attempt's branch.
+    fn branch(&self, i: u32) -> Shared {
+        self.branches.get(i as usize).cloned().flatten()
     }
 
     /// Plays until the strategy has finished and nothing runs.
@@ -112,8 +147,7 @@ impl<'a, 'c, 'r> Rounds<'a, 'c, 'r> {
     }
 
     fn receive(&mut self) -> Result<()> {
-        let gone = |_| codes::INTERNAL.error("every thread of the exploration is gone");
-        match self.messages.recv().map_err(gone)? {
+        match self.next_message()? {
             Message::Stop(Stop::Interrupted) => self.events.push_back(Event::Interrupted),
             Message::Stop(Stop::Deadline) => self.events.push_back(Event::Deadline),
             Message::Job(index, outcome) => {
@@ -123,7 +157,9 @@ impl<'a, 'c, 'r> Rounds<'a, 'c, 'r> {
                     jobs::Outcome::Ran(done) => self.ran(index, done),
                     jobs::Outcome::Verified(done) => self.verified(index, done),
                     jobs::Outcome::Scored(done) => self.scored(index, done),
+                    jobs::Outcome::Compared(done) => self.compared(index, done),
                 };
+                self.stop_what_is_over();
                 self.events.push_back(event);
             }
         }
@@ -136,6 +172,12 @@ impl<'a, 'c, 'r> Rounds<'a, 'c, 'r> {
     {
         match action {
             Action::Start(i) => self.start(i, scope)?,
+            Action::Fork {
+                attempt,
+                parent,
+                trial,
+            } => self.fork((attempt, parent, trial), scope)?,
+            Action::Compare { left, right } => self.compare(left, right, scope)?,
             Action::Verify(i) => self.verify(i, scope)?,
             Action::Score(i) => self.score(i, scope)?,
             Action::Stop(i) => {
@@ -182,15 +224,29 @@ impl<'a, 'c, 'r> Rounds<'a, 'c, 'r> {
         'a: 's,
     {
         let context = self.context;
-        let branches = self.branches;
-        let Some(branch) = branches[i as usize].as_deref() else {
+        let Some(branch) = self.branch(i) else {
             self.events.push_back(Event::Failed { attempt: i });
             return Ok(());
         };
-        let trial = &context.trials[i as usize];
+        let depth = self.report.attempts[i as usize].depth;
+        let trial = self.trial(i);
+        let own = context.limits_at(trial, depth);
+        let limits = match self.meter.start(i, own) {
+            Ok(limits) => limits,
+            Err(why) => {
+                self.refuse_start(i, why);
+                return Ok(());
+            }
+        };
+        self.slots[i as usize].own_limits = limits == own;
         let cancel = Cancel::new()?;
-        let (timeout, deadline) = context.time_for_attempt();
+        let (timeout, deadline) = context.time_for_attempt(trial, depth);
         let mut env = self.vars(i);
+        env.extend(context.secrets.iter().cloned());
+        if let Some(feedback) = self.leave_feedback(i)? {
+            env.push(("FORKPOINT_FEEDBACK".into(), feedback));
+        }
+        env.push(("FORKPOINT_COST_FILE".into(), branch.inside(COST_FILE)));
         if let Some(deadline) = deadline {
             env.push(("FORKPOINT_DEADLINE".into(), deadline));
         }
@@ -198,7 +254,7 @@ impl<'a, 'c, 'r> Rounds<'a, 'c, 'r> {
             argv: trial.command.argv(),
             env,
             timeout,
-            limits: context.spec.limits,
+            limits,
             network: context.spec.network,
             cancel: cancel.clone(),
         };
@@ -209,166 +265,87 @@ impl<'a, 'c, 'r> Rounds<'a, 'c, 'r> {
             command: &command,
         });
         self.spawn(i, cancel, scope, move || {
-            jobs::Outcome::Ran(jobs::run(
-                i,
-                branch,
-                &request,
-                &context.spec.protect,
-                context.shared,
-            ))
+            let protect = &context.spec.protect;
+            let ran = || jobs::run(i, &*branch, &request, protect, context.shared);
+            let timed = || context.shared.timed(Some(i), "run", ran);
+            jobs::Outcome::Ran(context.quiet.beside(timed))
         });
         Ok(())
     }
 
+    /// What the attempt runs.
+    fn trial(&self, i: u32) -> &'a Trial {
+        &self.context.trials[self.trial_of[i as usize] as usize]
+    }
+
     fn vars(&self, i: u32) -> vars::Vars {
         let context = self.context;
-        let trial = &context.trials[i as usize];
-        vars::of_attempt(context.exploration, i, trial, &context.vars, context.caller)
-    }
-
-    /// Why the attempt is not worth verifying, if it is not.
-    fn not_a_candidate(&self, ran: &Ran) -> Option<Reason> {
-        let spec = self.context.spec;
-        match &ran.exit.ended {
-            Ended::TimeLimit => Some(Reason::Timeout),
-            Ended::Limit(_) => Some(Reason::Limit),
-            Ended::NotStarted(_) => Some(Reason::StartError),
-            Ended::Code(0) => None,
-            _ if spec.verify.is_none() => Some(Reason::Exit),
-            _ => None,
+        let mut vars = vars::of_attempt(
+            context.exploration,
+            i,
+            self.trial(i),
+            &context.vars,
+            context.caller,
+        );
+        let row = &self.report.attempts[i as usize];
+        vars.push(("FORKPOINT_DEPTH".into(), row.depth.to_string().into()));
+        if let Some(parent) = row.parent {
+            vars.push(("FORKPOINT_PARENT".into(), parent.to_string().into()));
         }
-        .or_else(|| (ran.delta.changed.files == 0 && !spec.allow_empty).then_some(Reason::NoChange))
-    }
-
-    fn ran(&mut self, i: u32, done: Done<Ran>) -> Event {
-        match done {
-            Done::Stopped => Event::Stopped { attempt: i },
-            Done::Failed(error) => self.fail(i, Reason::StartError, &error),
-            Done::Ok(ran) => {
-                let reason = self.not_a_candidate(&ran);
-                let detail = match &ran.exit.ended {
-                    Ended::Code(_) | Ended::TimeLimit => None,
-                    ended => Some(format!("the command {}", jobs::words(ended))),
-                };
-                let row = &mut self.report.attempts[i as usize];
-                row.exit_code = ran.exit.ended.exit_code();
-                row.wall_s = ran.exit.wall.as_secs_f64();
-                row.cpu_s = ran.exit.cpu.as_secs_f64();
-                row.peak_memory_bytes = ran.exit.peak_memory_bytes;
-                row.uncaptured = ran.exit.uncaptured;
-                row.restored = ran.restored.into_iter().map(Into::into).collect();
-                (row.changed, row.prepared) = (ran.delta.changed, ran.delta.prepared);
-                row.dropped = ran.delta.dropped;
-                self.slots[i as usize].sealed = true;
-                if let Some(reason) = reason {
-                    self.out(i, reason, detail);
-                }
-                Event::Finished {
-                    attempt: i,
-                    candidate: reason.is_none(),
-                }
-            }
-        }
-    }
-
-    /// Notes that the attempt is out.
-    fn out(&mut self, i: u32, reason: Reason, detail: Option<String>) {
-        self.slots[i as usize].reason = Some(reason);
-        let progress = Progress::Out {
-            index: i,
-            reason,
-            detail: detail.as_deref(),
-        };
-        self.context.shared.tell(&progress);
-        self.report.attempts[i as usize].detail = detail;
-    }
-
-    fn fail(&mut self, i: u32, reason: Reason, error: &Error) -> Event {
-        let reason = if error.code == codes::INTERNAL.text {
-            Reason::InternalError
-        } else {
-            reason
-        };
-        self.out(i, reason, Some(error.to_string()));
-        Event::Failed { attempt: i }
+        vars
     }
 
     fn verify<'s, 'e>(&mut self, i: u32, scope: &'s Scope<'s, 'e>) -> Result<()>
     where
         'a: 's,
     {
-        let (context, branches) = (self.context, self.branches);
-        let Some(branch) = branches[i as usize].as_deref() else {
+        let context = self.context;
+        let Some(branch) = self.branch(i) else {
             self.events.push_back(Event::Failed { attempt: i });
             return Ok(());
         };
         let Some(verify) = &context.spec.verify else {
-            // Without a verifier, what came this far exited with 0.
-            self.report.attempts[i as usize].passed = true;
+            // Without a verifier passing means exit status 0; what came this far with another may
+            // still be worth going on from.
+            let row = &mut self.report.attempts[i as usize];
+            let passed = row.exit_code == Some(0);
+            row.passed = passed;
             context.shared.tell(&Progress::Verified {
                 index: i,
-                passed: true,
+                passed,
                 log: None,
             });
-            self.events.push_back(Event::Verified {
-                attempt: i,
-                passed: true,
-            });
+            if !passed {
+                self.out(i, Reason::Exit, None);
+            }
+            self.events
+                .push_back(Event::Verified { attempt: i, passed });
             return Ok(());
         };
         let cancel = Cancel::new()?;
         let mut request =
             context.judge(&verify.command, verify.timeout, self.vars(i), "verify.log");
         request.run.cancel = cancel.clone();
-        let repeat = verify.repeat;
+        let (repeat, exclusive) = (verify.repeat, verify.exclusive);
         self.spawn(i, cancel, scope, move || {
-            jobs::Outcome::Verified(jobs::verify(branch, &request, repeat))
+            let judge = || {
+                let job = || jobs::verify(&*branch, &request, repeat);
+                context.shared.timed(Some(i), "verify", job)
+            };
+            jobs::Outcome::Verified(match exclusive {
+                true => context.quiet.alone(judge),
+                false => context.quiet.beside(judge),
+            })
         });
         Ok(())
-    }
-
-    fn verified(&mut self, i: u32, done: Done<Verdict>) -> Event {
-        let verdict = match done {
-            Done::Stopped => return Event::Stopped { attempt: i },
-            Done::Failed(error) => return self.fail(i, Reason::VerifierError, &error),
-            Done::Ok(verdict) => verdict,
-        };
-        let passed = verdict.passed;
-        let log = verdict.judged.log.as_deref();
-        self.context.shared.tell(&Progress::Verified {
-            index: i,
-            passed,
-            log,
-        });
-        let row = &mut self.report.attempts[i as usize];
-        row.passed = passed;
-        let ended = verdict.judged.exit.ended;
-        row.verifier = Some(VerifierReport {
-            exit_code: ended.exit_code(),
-            log: verdict.judged.log.map(Into::into),
-        });
-        if !passed {
-            let (reason, says) = match &ended {
-                Ended::NotStarted(_) => (Reason::VerifierError, true),
-                // What a shell says of a command that is missing or cannot be executed.
-                Ended::Code(126 | 127) => (Reason::VerifierError, true),
-                Ended::TimeLimit => (Reason::VerifierTimeout, false),
-                Ended::Code(_) => (Reason::FailedVerify, false),
-                Ended::Signal(_) | Ended::Limit(_) => (Reason::FailedVerify, true),
-            };
-            let detail = says.then(|| format!("the verifier {}", jobs::words(&ended)));
-            self.out(i, reason, detail);
-        }
-        Event::Verified { attempt: i, passed }
     }
 
     fn score<'s, 'e>(&mut self, i: u32, scope: &'s Scope<'s, 'e>) -> Result<()>
     where
         'a: 's,
     {
-        let (context, branches) = (self.context, self.branches);
-        let (Some(score), Some(branch)) = (&context.spec.score, branches[i as usize].as_deref())
-        else {
+        let context = self.context;
+        let (Some(score), Some(branch)) = (&context.spec.score, self.branch(i)) else {
             let changed_bytes = self.report.attempts[i as usize].changed.bytes;
             self.events.push_back(Event::Scored {
                 attempt: i,
@@ -385,182 +362,12 @@ impl<'a, 'c, 'r> Rounds<'a, 'c, 'r> {
         request.run.cancel = cancel.clone();
         let repeat = score.repeat;
         self.spawn(i, cancel, scope, move || {
-            jobs::Outcome::Scored(jobs::score(branch, &request, repeat))
+            let judge = || {
+                let job = || jobs::score(&*branch, &request, repeat);
+                context.shared.timed(Some(i), "score", job)
+            };
+            jobs::Outcome::Scored(context.quiet.beside(judge))
         });
         Ok(())
-    }
-
-    fn scored(&mut self, i: u32, done: Done<Score>) -> Event {
-        match done {
-            Done::Stopped => Event::Stopped { attempt: i },
-            Done::Failed(error) => self.fail(i, Reason::ScoreError, &error),
-            Done::Ok(all) => {
-                self.context.shared.tell(&Progress::Scored {
-                    index: i,
-                    score: all.score,
-                });
-                let row = &mut self.report.attempts[i as usize];
-                row.score = Some(all.score);
-                row.metrics = all.metrics;
-                let changed_bytes = row.changed.bytes;
-                Event::Scored {
-                    attempt: i,
-                    score: Some(all.score),
-                    changed_bytes,
-                }
-            }
-        }
-    }
-
-    /// Waits until everything that was told to stop is dead: a commit tears down every view on the
-    /// base, and the losers must not outlive the first pass.
-    fn wait_for_stopped(&mut self) -> Result<()> {
-        let count = self.slots.iter().filter(|s| s.stopping).count();
-        if count == 0 {
-            return Ok(());
-        }
-        let begun = Instant::now();
-        while self.slots.iter().any(|s| s.stopping) {
-            self.receive()?;
-        }
-        self.context.shared.tell(&Progress::LosersDead {
-            count,
-            took: begun.elapsed(),
-        });
-        Ok(())
-    }
-
-    /// Commits or chooses the attempt; whether that went through.
-    fn commit(&mut self, i: u32) -> bool {
-        let context = self.context;
-        let Some(branch) = self.branches[i as usize].as_deref() else {
-            return false;
-        };
-        if let Some(reason) = context.stop_reason() {
-            self.slots[i as usize].reason = Some(reason);
-            return false;
-        }
-        if context.spec.no_commit {
-            self.win(i, AttemptState::Sealed, Outcome::Chosen);
-            return true;
-        }
-        context.shared.tell(&Progress::Committing { index: i });
-        let result = branch.commit(&self.commit_request(i));
-        let done = match result {
-            Ok(done) => done,
-            Err(error) => {
-                let (reason, outcome) = match error.kind {
-                    forkpoint_model::Kind::Conflict | forkpoint_model::Kind::Closed => {
-                        (Reason::Lost, Outcome::Refused)
-                    }
-                    _ => (Reason::CommitError, Outcome::Failed),
-                };
-                let why = if error.hint.is_empty() {
-                    error.to_string()
-                } else {
-                    format!("{error} ({})", error.hint)
-                };
-                return self.refuse(i, reason, outcome, why);
-            }
-        };
-        for note in done.notes {
-            context.note(self.report, note);
-        }
-        let row = &mut self.report.attempts[i as usize];
-        row.excluded = done.excluded.into_iter().map(Into::into).collect();
-        row.withheld = done.withheld.into_iter().map(Into::into).collect();
-        let refused = Outcome::Refused;
-        match done.outcome {
-            CommitOutcome::Committed => {
-                self.report.commit = Some(done.commit);
-                self.win(i, AttemptState::Committed, Outcome::Committed);
-                true
-            }
-            CommitOutcome::Blocked(items) => {
-                self.report.commit = Some(done.commit);
-                let row = &mut self.report.attempts[i as usize];
-                row.detail = Some(format!("{} paths block the end of the commit", items.len()));
-                row.conflicts = items;
-                self.win(i, AttemptState::ApplyBlocked, Outcome::Committed);
-                true
-            }
-            CommitOutcome::Conflict(items) => {
-                let why = format!("{} paths changed in the base meanwhile", items.len());
-                self.report.attempts[i as usize].conflicts = items;
-                self.refuse(i, Reason::Conflict, refused, why)
-            }
-            CommitOutcome::Drift(paths) => {
-                let why = match paths.first() {
-                    Some(first) => format!("the base changed meanwhile: {}", first.display()),
-                    None => "the base may have changed meanwhile".into(),
-                };
-                self.refuse(i, Reason::Drift, refused, why)
-            }
-            CommitOutcome::Lost(why) => self.refuse(i, Reason::Lost, refused, why),
-            CommitOutcome::Empty => self.refuse(
-                i,
-                Reason::NoChange,
-                Outcome::NonePassed,
-                "it changes nothing".into(),
-            ),
-            CommitOutcome::ReverifyFailed(judged) => {
-                let row = &mut self.report.attempts[i as usize];
-                row.verifier = Some(VerifierReport {
-                    exit_code: judged.exit.ended.exit_code(),
-                    log: judged.log.map(Into::into),
-                });
-                let why = "it does not pass on the base as it now is".to_owned();
-                self.refuse(i, Reason::ReverifyFailed, refused, why)
-            }
-        }
-    }
-
-    fn commit_request(&self, i: u32) -> CommitRequest {
-        let context = self.context;
-        let spec = context.spec;
-        let reverify = spec.verify.as_ref().map(|verify| {
-            context.judge(
-                &verify.command,
-                verify.timeout,
-                self.vars(i),
-                "reverify.log",
-            )
-        });
-        CommitRequest {
-            exclude: spec.exclude.clone(),
-            include_prepared: !spec.exclude_prepared,
-            allow_host_exec: spec.allow_host_exec,
-            strict: spec.strict,
-            allow_empty: spec.allow_empty,
-            reverify,
-        }
-    }
-
-    fn win(&mut self, i: u32, state: AttemptState, outcome: Outcome) {
-        self.slots[i as usize].reason = Some(Reason::Passed);
-        self.report.winner = Some(i);
-        self.report.outcome = outcome;
-        self.report.committed = outcome == Outcome::Committed;
-        let row: &mut AttemptReport = &mut self.report.attempts[i as usize];
-        row.state = state;
-        let progress = Progress::Won {
-            attempt: row,
-            committed: self.report.committed,
-        };
-        self.context.shared.tell(&progress);
-    }
-
-    fn refuse(&mut self, i: u32, reason: Reason, outcome: Outcome, why: String) -> bool {
-        self.context.shared.tell(&Progress::Refused {
-            index: i,
-            why: &why,
-        });
-        self.slots[i as usize].reason = Some(reason);
-        self.report.attempts[i as usize].detail = Some(why);
-        // A refusal among refusals does not hide an error.
-        if self.report.outcome != Outcome::Failed {
-            self.report.outcome = outcome;
-        }
-        false
     }
 }

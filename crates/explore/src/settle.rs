@@ -4,10 +4,10 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::backend::{Attempt, RolledBack};
+use crate::backend::RolledBack;
 use crate::driver::Context;
 use crate::report::{AttemptReport, AttemptState, Outcome, Reason, Report};
-use crate::rounds::Slot;
+use crate::rounds::{Shared, Slot};
 use crate::spec::{Keep, StrategyName};
 use crate::watch::Stop;
 
@@ -34,7 +34,7 @@ fn early_outcome(context: &Context<'_>) -> Option<Outcome> {
 pub(crate) fn settle(
     context: &Context<'_>,
     report: &mut Report,
-    branches: &[Option<Box<dyn Attempt>>],
+    branches: &[Shared],
     slots: Vec<Slot>,
 ) {
     if report.winner.is_none()
@@ -89,11 +89,11 @@ fn undecided(context: &Context<'_>, won: bool, row: &AttemptReport, slot: &Slot)
     if row.branch.is_none() && row.detail.is_some() {
         return Reason::StartError;
     }
-    let best_of_n = context.spec.strategy() == StrategyName::BestOfN;
+    let ranks = context.spec.strategy() != StrategyName::FirstWins;
     match context.stop_reason() {
         Some(reason) if !won => reason,
         _ if !won && !slot.started => Reason::NotRun,
-        _ if best_of_n && row.passed => Reason::Outscored,
+        _ if ranks && row.passed => Reason::Outscored,
         _ => Reason::SiblingCommitted,
     }
 }
@@ -121,7 +121,7 @@ fn stays_sealed(keep: Keep, outcome: Outcome, row: &AttemptReport, slot: &Slot) 
 }
 
 fn abort_all(
-    branches: &[Option<Box<dyn Attempt>>],
+    branches: &[Shared],
     which: &[usize],
     reasons: &[Reason],
     retain: &(dyn Fn(usize) -> bool + Sync),

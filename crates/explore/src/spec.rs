@@ -7,10 +7,11 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
+use crate::budget::BudgetSpec;
 use crate::codes;
-use crate::params::{self, MAX_ATTEMPTS, Param};
+use crate::params::{Param, Values};
+pub use crate::search::{CompareSpec, SearchSpec, StrategyName};
 use crate::text::OsText;
 use crate::units::{Size, Time};
 
@@ -45,7 +46,7 @@ impl CommandLine {
         }
     }
 
-    fn check(&self, what: &str) -> Result<()> {
+    pub(crate) fn check(&self, what: &str) -> Result<()> {
         let empty = match self {
             Self::Argv(words) => words.first().is_none_or(|w| w.0.is_empty()),
             Self::Shell(line) => line.lossy().trim().is_empty(),
@@ -72,14 +73,41 @@ pub struct EnvVar {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AttemptSpec {
+    /// What it is called in tables and reports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// What it runs.
     pub command: CommandLine,
-    /// Its parameters.
+    /// Parameters of its own; one that the exploration has too takes these values instead.
     #[serde(default)]
-    pub params: BTreeMap<String, String>,
+    pub params: BTreeMap<String, Values>,
     /// Variables of its own, after the exploration's.
     #[serde(default)]
     pub env: Vec<EnvVar>,
+    /// Its time limit, instead of the exploration's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<Time>,
+    /// Its limits; one that is not given is the exploration's.
+    #[serde(default)]
+    pub limits: LimitSpec,
+    /// How often each of its combinations is made. None: once, or as `count` says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repeat: Option<u32>,
+}
+
+impl AttemptSpec {
+    /// An attempt that runs `command` and has nothing of its own.
+    pub fn new(command: CommandLine) -> Self {
+        Self {
+            name: None,
+            command,
+            params: BTreeMap::new(),
+            env: Vec::new(),
+            timeout: None,
+            limits: LimitSpec::default(),
+            repeat: None,
+        }
+    }
 }
 
 /// The set-up that is run once, before the fork.
@@ -97,6 +125,22 @@ pub struct PrepareSpec {
     /// Its time limit.
     #[serde(default)]
     pub timeout: Option<Time>,
+    /// It is given the secrets too.
+    #[serde(default)]
+    pub secrets: bool,
+}
+
+impl PrepareSpec {
+    /// A preparation that runs `command` and has no setting.
+    pub fn new(command: CommandLine) -> Self {
+        Self {
+            command,
+            inputs: Vec::new(),
+            network: NetworkSpec::default(),
+            timeout: None,
+            secrets: false,
+        }
+    }
 }
 
 /// A file or directory of the host that only the verifier and the score see, read-only.
@@ -124,6 +168,22 @@ pub struct VerifySpec {
     /// The time limit of one run.
     #[serde(default)]
     pub timeout: Option<Time>,
+    /// One at a time, while nothing else of the exploration runs.
+    #[serde(default)]
+    pub exclusive: bool,
+}
+
+impl VerifySpec {
+    /// A verifier that runs `command` once and has no setting.
+    pub fn new(command: CommandLine) -> Self {
+        Self {
+            command,
+            repeat: 1,
+            mounts: Vec::new(),
+            timeout: None,
+            exclusive: false,
+        }
+    }
 }
 
 /// The score.
@@ -146,38 +206,25 @@ pub struct ScoreSpec {
     pub timeout: Option<Time>,
 }
 
-fn one() -> u32 {
-    1
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
-/// How the winner is chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum StrategyName {
-    /// The first that passes; the rest are stopped at once.
-    FirstWins,
-    /// The best score of all that pass.
-    BestOfN,
-}
-
-impl StrategyName {
-    /// Its name.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::FirstWins => "first-wins",
-            Self::BestOfN => "best-of-n",
+impl ScoreSpec {
+    /// A score that runs `command` once and has no setting.
+    pub fn new(command: CommandLine) -> Self {
+        Self {
+            command,
+            repeat: 1,
+            exclusive: false,
+            direction: Direction::default(),
+            timeout: None,
         }
     }
 }
 
-impl FromStr for StrategyName {
-    type Err = String;
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        [Self::FirstWins, Self::BestOfN]
-            .into_iter()
-            .find(|s| s.as_str() == text)
-            .ok_or_else(|| format!("'{text}' is not a strategy: first-wins or best-of-n"))
-    }
+fn one() -> u32 {
+    1
 }
 
 /// What is kept of attempts that did not win.
@@ -223,6 +270,18 @@ pub struct LimitSpec {
     pub disk: Option<Size>,
 }
 
+impl LimitSpec {
+    /// These limits, and where one is not given the `other`'s.
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            memory: self.memory.or(other.memory),
+            cpu: self.cpu.or(other.cpu),
+            pids: self.pids.or(other.pids),
+            disk: self.disk.or(other.disk),
+        }
+    }
+}
+
 /// An exploration: prepare, attempt, verify, score, choose, commit one, roll back the rest.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -235,6 +294,11 @@ pub struct ExploreSpec {
     pub attempts: Vec<AttemptSpec>,
     /// Parameters; each kind of attempt is made with each combination.
     pub params: Vec<Param>,
+    /// Values of several parameters that belong together; each kind of attempt is made with each of
+    /// these, combined with each combination of `params`.
+    pub combinations: Vec<BTreeMap<String, String>>,
+    /// What is left out: every combination that has all the values of one of these.
+    pub exclusions: Vec<BTreeMap<String, String>>,
     /// How many attempts run in all. See [`ExploreSpec::expand`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<u32>,
@@ -250,10 +314,16 @@ pub struct ExploreSpec {
     /// How the winner is chosen. None: best-of-n where there is a score, else first-wins.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strategy: Option<StrategyName>,
+    /// The strategy's options.
+    #[serde(skip_serializing_if = "is_default")]
+    pub search: SearchSpec,
     /// Globs of paths that are made what the base has before the verifier looks.
     pub protect: Vec<String>,
     /// Variables for every command of the exploration.
     pub env: Vec<EnvVar>,
+    /// Variables of the caller that only attempts (and a preparation that says so) are given, by
+    /// name; their values are written to no log.
+    pub secrets: Vec<String>,
     /// The time limit of one attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Time>,
@@ -279,19 +349,35 @@ pub struct ExploreSpec {
     pub strict: bool,
     /// What one attempt may use.
     pub limits: LimitSpec,
+    /// What all attempts may use together.
+    #[serde(skip_serializing_if = "is_default")]
+    pub budget: BudgetSpec,
     /// The network of attempts, verifier and score.
     pub network: NetworkSpec,
+    /// Paths of the host that are not masked, although they hold credentials.
+    pub expose: Vec<OsText>,
+    /// Paths of the host that are masked too.
+    pub hide: Vec<OsText>,
+    /// Devices of the host that everything in the exploration is shown.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<OsText>,
 }
 
 /// One attempt to make, as [`ExploreSpec::expand`] lists them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trial {
+    /// What it is called, where it has a name.
+    pub name: Option<String>,
     /// What it runs.
     pub command: CommandLine,
     /// Its parameters, in the order of their names.
     pub params: BTreeMap<String, String>,
     /// Variables of its own.
     pub env: Vec<EnvVar>,
+    /// Its time limit.
+    pub timeout: Option<Time>,
+    /// Its limits.
+    pub limits: LimitSpec,
 }
 
 impl ExploreSpec {
@@ -316,52 +402,7 @@ impl ExploreSpec {
             .collect()
     }
 
-    /// Lists the attempts. Each kind of attempt is combined with each combination of the parameters.
-    /// `count`, where given, is the number of attempts in all: a multiple of the number of
-    /// combinations, each of which is then made that many times (they differ in their seed).
-    /// Every combination is made once before any is made again.
-    ///
-    /// # Errors
-    /// `FP0501` where anything contradicts itself; nothing has happened then.
-    pub fn expand(&self) -> Result<Vec<Trial>> {
-        self.check()?;
-        let product = params::product(&self.params)?;
-        let mut trials = Vec::new();
-        for attempt in &self.attempts {
-            for combination in &product {
-                let mut all = attempt.params.clone();
-                for (name, value) in combination {
-                    if all.insert(name.clone(), value.clone()).is_some() {
-                        return Err(
-                            codes::SPEC.error(format!("the parameter '{name}' is given twice"))
-                        );
-                    }
-                }
-                trials.push(Trial {
-                    command: attempt.command.clone(),
-                    params: all,
-                    env: attempt.env.clone(),
-                });
-            }
-        }
-        let distinct = trials.len();
-        let count = self.count.map_or(distinct, |n| n as usize);
-        if count == 0 || !count.is_multiple_of(distinct) {
-            return Err(codes::SPEC
-                .error(format!(
-                    "{count} attempts cannot be {distinct} combinations equally often"
-                ))
-                .hint(format!(
-                    "leave -n out for {distinct}, or give a multiple of it"
-                )));
-        }
-        if count > MAX_ATTEMPTS {
-            return Err(codes::SPEC.error(format!("{count} attempts are more than {MAX_ATTEMPTS}")));
-        }
-        Ok(trials.into_iter().cycle().take(count).collect())
-    }
-
-    fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         if self.attempts.is_empty() {
             return Err(codes::SPEC
                 .error("there is nothing to attempt")
@@ -369,10 +410,10 @@ impl ExploreSpec {
         }
         for attempt in &self.attempts {
             attempt.command.check("an attempt")?;
-            for name in attempt.params.keys() {
-                if !params::valid_name(name) {
-                    return Err(codes::SPEC.error(format!("'{name}' is not a parameter's name")));
-                }
+            if let Some(name) = attempt.name.as_ref().filter(|n| !valid_label(n)) {
+                return Err(codes::SPEC
+                    .error(format!("'{name}' is not a name for an attempt"))
+                    .hint("use letters, digits, '.', '_' and '-', at most 64; no '..'"));
             }
         }
         if let Some(prepare) = &self.prepare {
@@ -381,9 +422,17 @@ impl ExploreSpec {
         if self.jobs == Some(0) {
             return Err(codes::SPEC.error("no attempt can run with 0 jobs"));
         }
+        self.check_globs()?;
         self.check_judges()?;
+        self.budget.check(&self.limits)?;
         let own = self.attempts.iter().flat_map(|a| &a.env);
-        self.env.iter().chain(own).try_for_each(check_env)
+        self.env.iter().chain(own).try_for_each(check_env)?;
+        self.secrets.iter().try_for_each(|name| {
+            check_env(&EnvVar {
+                name: name.clone(),
+                value: None,
+            })
+        })
     }
 
     fn check_judges(&self) -> Result<()> {
@@ -410,13 +459,19 @@ impl ExploreSpec {
         if !(1..=1000).contains(&score.repeat) {
             return Err(codes::SPEC.error("the score is repeated 1 to 1000 times"));
         }
-        if self.strategy == Some(StrategyName::FirstWins) {
-            return Err(codes::SPEC
-                .error("first-wins commits the first attempt that passes and never scores any")
-                .hint("leave --score out, or use --strategy best-of-n"));
-        }
         Ok(())
     }
+}
+
+/// Whether `name` can be the name of an attempt: it ends up in file names, tables and pages.
+pub fn valid_label(name: &str) -> bool {
+    let first = name.bytes().next();
+    first.is_some_and(|b| b.is_ascii_alphanumeric() || b == b'_')
+        && name.len() <= 64
+        && !name.contains("..")
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.'))
 }
 
 fn check_env(variable: &EnvVar) -> Result<()> {

@@ -1,13 +1,10 @@
 //! Tests of the specification: what it expands to, and what it refuses.
 
 use super::*;
+use crate::params;
 
 fn shell(line: &str) -> AttemptSpec {
-    AttemptSpec {
-        command: CommandLine::Shell(line.into()),
-        params: BTreeMap::new(),
-        env: Vec::new(),
-    }
+    AttemptSpec::new(CommandLine::Shell(line.into()))
 }
 
 fn spec(attempts: &[&str], params: &[&str], count: Option<u32>) -> ExploreSpec {
@@ -71,6 +68,7 @@ fn what_contradicts_itself_is_refused() {
         timeout: None,
     };
     let verify = |repeat| VerifySpec {
+        exclusive: false,
         command: CommandLine::Shell("v".into()),
         repeat,
         mounts: Vec::new(),
@@ -106,7 +104,7 @@ fn what_contradicts_itself_is_refused() {
         },
         ExploreSpec {
             attempts: vec![AttemptSpec {
-                params: [("k".into(), "1".into())].into(),
+                params: [("K".into(), Values::One("1".into()))].into(),
                 ..shell("x")
             }],
             params: vec![params::parse("k=2").unwrap()],
@@ -114,6 +112,7 @@ fn what_contradicts_itself_is_refused() {
         },
         ExploreSpec {
             verify: Some(VerifySpec {
+                exclusive: false,
                 mounts: vec![MountSpec {
                     source: "rel".into(),
                     dest: "/x".into(),

@@ -169,6 +169,11 @@ macro_rules! as_text {
 as_text!(Time);
 as_text!(Size);
 
+/// As many as there are processors to run on, at most 1024.
+pub fn processors() -> u32 {
+    std::thread::available_parallelism().map_or(1, |n| n.get().min(1024) as u32)
+}
+
 /// Bytes as a person reads them: three significant digits at most, powers of 1024.
 pub fn human_bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];

@@ -63,6 +63,9 @@ mod tests {
     fn an_attempt_is_told_who_it_is() {
         let exploration = ExplorationId::from_bits(5);
         let trial = Trial {
+            name: None,
+            timeout: None,
+            limits: Default::default(),
             command: CommandLine::Shell("x".into()),
             params: [("learning-rate".to_owned(), "0.1".to_owned())].into(),
             env: vec![

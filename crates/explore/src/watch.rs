@@ -1,26 +1,87 @@
 //! What the threads of an exploration share: the one who watches, and what can end it early.
 
+use forkpoint_engine::Redactor;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use crate::Cancel;
 use crate::observer::{Observer, Progress};
+use crate::report::Span;
 
-/// The observer, called by one thread at a time.
-pub(crate) struct Shared<'a>(Mutex<&'a mut dyn Observer>);
+/// The observer, called by one thread at a time, and what it must not be shown.
+pub(crate) struct Shared<'a> {
+    observer: Mutex<&'a mut dyn Observer>,
+    pub(crate) redactor: Redactor,
+    begun: Instant,
+    timeline: Mutex<Vec<Span>>,
+}
 
 impl<'a> Shared<'a> {
-    pub(crate) fn new(observer: &'a mut dyn Observer) -> Self {
-        Self(Mutex::new(observer))
+    pub(crate) fn new(observer: &'a mut dyn Observer, redactor: Redactor) -> Self {
+        Self {
+            observer: Mutex::new(observer),
+            redactor,
+            begun: Instant::now(),
+            timeline: Mutex::default(),
+        }
+    }
+
+    /// Does `job` and notes when.
+    pub(crate) fn timed<T>(&self, attempt: Option<u32>, phase: &str, job: impl FnOnce() -> T) -> T {
+        let from_s = self.begun.elapsed().as_secs_f64();
+        let done = job();
+        let span = Span {
+            attempt,
+            phase: phase.to_owned(),
+            from_s,
+            to_s: self.begun.elapsed().as_secs_f64(),
+        };
+        self.timeline
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(span);
+        done
+    }
+
+    /// What was noted so far.
+    pub(crate) fn timeline(&self) -> Vec<Span> {
+        std::mem::take(&mut self.timeline.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether the observer wants to know what attempts use.
+    pub(crate) fn wants_usage(&self) -> bool {
+        self.observer
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .wants_usage()
     }
 
     pub(crate) fn tell(&self, progress: &Progress<'_>) {
         // An observer that panicked once has lost a line, not the exploration.
-        self.0
+        self.observer
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .on(progress);
+    }
+}
+
+/// Quiet for a judge that must be alone: what runs shares it, the judge has it to itself. A judge that
+/// waits goes before commands that have not begun.
+#[derive(Default)]
+pub(crate) struct Quiet(RwLock<()>);
+
+impl Quiet {
+    /// Runs `job` beside others.
+    pub(crate) fn beside<T>(&self, job: impl FnOnce() -> T) -> T {
+        let _guard = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        job()
+    }
+
+    /// Runs `job` once nothing else runs, and lets nothing begin meanwhile.
+    pub(crate) fn alone<T>(&self, job: impl FnOnce() -> T) -> T {
+        let _guard = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        job()
     }
 }
 
@@ -89,7 +150,7 @@ impl Watch {
     }
 }
 
-fn timespec(time: Duration) -> Timespec {
+pub(crate) fn timespec(time: Duration) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(time.subsec_nanos()),

@@ -8,7 +8,7 @@ use crate::stamp::Stamp;
 use crate::{MountOptions, Stack, bytes, view};
 use forkpoint_model::{CommitId, Result};
 use serde::{Deserialize, Serialize};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// What to do with a base.
@@ -80,6 +80,17 @@ pub enum ApplyRequest {
         /// Change nothing, say what would block.
         dry: bool,
     },
+    /// [`apply::restore_before`], through a view mounted for it.
+    Before {
+        /// The layers of a branch of the base, with its upper.
+        stack: StackBytes,
+        /// For a branch that is a whole copy: its tree, which needs no view.
+        copied: bool,
+        /// The layers hold `user.overlay.*` marks.
+        userxattr: bool,
+        /// Of the commit.
+        journal: Journal,
+    },
     /// Removes a commit's stage, wherever [`apply::stage_dir`] put it.
     DiscardStage {
         /// The base.
@@ -117,7 +128,7 @@ impl From<Stack> for StackBytes {
 /// What came of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ApplyResponse {
-    /// Of `DiscardStage`.
+    /// Of `Before` and `DiscardStage`.
     Done,
     /// Of `Check`.
     Conflicts(Vec<PathConflict>),
@@ -175,6 +186,20 @@ pub fn execute(request: ApplyRequest) -> Result<ApplyResponse> {
             journal,
             dry: true,
         } => ApplyResponse::Redo(apply::check_undo(&base, &journal)?),
+        ApplyRequest::Before {
+            stack,
+            copied,
+            userxattr,
+            journal,
+        } => {
+            let how = MountOptions {
+                volatile: true,
+                userxattr,
+            };
+            let view = opened(stack, copied, &how)?;
+            apply::restore_before(view.as_fd(), &journal)?;
+            ApplyResponse::Done
+        }
         ApplyRequest::DiscardStage {
             base,
             preferred,
@@ -188,6 +213,20 @@ pub fn execute(request: ApplyRequest) -> Result<ApplyResponse> {
     })
 }
 
+/// A branch's tree, to be written to.
+fn opened(stack: StackBytes, copied: bool, how: &MountOptions) -> Result<OwnedFd> {
+    if copied {
+        return forkpoint_sys::openat::directory(&stack.upper)
+            .map_err(|e| crate::codes::READ.io(stack.upper.display(), e));
+    }
+    let stack = Stack {
+        lowers: stack.lowers,
+        upper: stack.upper,
+        work: stack.work,
+    };
+    view::mount(&stack, how)
+}
+
 fn protected(
     stack: StackBytes,
     copied: bool,
@@ -197,23 +236,14 @@ fn protected(
     volatile: bool,
 ) -> Result<Vec<PathBuf>> {
     let mut layers = vec![stack.upper.clone()];
-    layers.extend(stack.lowers.iter().cloned());
-    let view = match copied {
-        true => forkpoint_sys::openat::directory(&stack.upper)
-            .map_err(|e| crate::codes::READ.io(stack.upper.display(), e))?,
-        false => {
-            let how = MountOptions {
-                volatile,
-                userxattr: options.userxattr,
-            };
-            let stack = Stack {
-                lowers: stack.lowers,
-                upper: stack.upper,
-                work: stack.work,
-            };
-            view::mount(&stack, &how)?
-        }
+    // A copy stands for all layers of its branch; what it was copied from is the next one.
+    let below = if copied { 1 } else { stack.lowers.len() };
+    layers.extend(stack.lowers.iter().take(below).cloned());
+    let how = MountOptions {
+        volatile,
+        userxattr: options.userxattr,
     };
+    let view = opened(stack, copied, &how)?;
     protect::restore(view.as_fd(), &layers, top, globs, options)
 }
 

@@ -15,6 +15,8 @@ pub const READ: Code = Code::new("FP0203", Kind::Io, "a file cannot be read");
 pub const WRITE: Code = Code::new("FP0204", Kind::Io, "a file cannot be written");
 /// A branch holds a path that is longer than any path can be.
 pub const PATH_TOO_LONG: Code = Code::new("FP0205", Kind::Invalid, "a path is too long");
+/// A patch grew beyond what `git apply` reads.
+pub const PATCH_TOO_LARGE: Code = Code::new("FP0206", Kind::Invalid, "a patch is too large");
 
 /// A redo journal is damaged, or of another version.
 pub const JOURNAL: Code = Code::new("FP0250", Kind::Data, "a redo journal is damaged");
@@ -49,6 +51,7 @@ pub const ALL: &[Code] = &[
     READ,
     WRITE,
     PATH_TOO_LONG,
+    PATCH_TOO_LARGE,
     JOURNAL,
     STAGE,
     NO_SPACE,

@@ -7,10 +7,11 @@
 //! (`ovl_lookup` in `fs/overlayfs/namei.c`): the topmost non-directory wins, directories merge
 //! until one is opaque or something else is in the way.
 
-mod lookup;
+pub(crate) mod lookup;
 
 use crate::delta::DiffOptions;
-use crate::{MountOptions, codes, tree, view};
+use crate::tree::{self, CopyOptions};
+use crate::{MountOptions, codes, view};
 use forkpoint_model::Result;
 use forkpoint_sys::{openat, xattr};
 use lookup::{Found, Layers, Place};
@@ -174,7 +175,7 @@ impl Merge {
         match rustix::fs::linkat(from, name, to, name, AtFlags::empty()) {
             Ok(()) => self.report.linked += 1,
             Err(Errno::MLINK) => {
-                tree::copy_entry(from, to, name)?;
+                tree::copy_entry((from, name), (to, name), &tree::CopyOptions::RAW)?;
                 self.report.copied += 1;
             }
             Err(errno) => return Err(errno.into()),
@@ -222,7 +223,7 @@ impl Merge {
         let own = OsStr::new("");
         let meta = openat::stat_fd(top.as_fd())?;
         let out = out.as_fd();
-        if !tree::copy_attributes((top.as_fd(), own), &meta, (out, own), true)? {
+        if !tree::copy_attributes((top.as_fd(), own), &meta, (out, own), &CopyOptions::RAW)? {
             return Err(io::Error::from(io::ErrorKind::PermissionDenied));
         }
         let (opaque, redirect) = (self.layers.key("opaque"), self.layers.key("redirect"));

@@ -8,17 +8,23 @@
 
 pub mod apply;
 pub mod apply_ops;
+pub mod archive;
+pub mod blobs;
 mod bytes;
 pub mod codes;
 pub mod compact;
 pub mod conflict;
+mod crew;
 pub mod delta;
+pub mod export;
 pub mod ops;
+pub mod patch;
 pub mod probe;
 pub mod protect;
 pub mod select;
 pub mod stack;
 pub mod stamp;
+pub mod stream;
 pub mod tree;
 pub mod view;
 pub mod written;

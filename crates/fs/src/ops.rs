@@ -37,6 +37,8 @@ pub enum FsRequest {
         #[serde(with = "bytes")]
         base: PathBuf,
     },
+    /// [`delta::between`].
+    DiffBetween(delta::Sides),
     /// [`tree::usage`].
     Usage {
         /// The tree.
@@ -139,6 +141,16 @@ pub enum FsRequest {
         /// How many paths to list.
         limit: usize,
     },
+    /// [`crate::blobs::names`].
+    BlobNames(crate::blobs::Paths),
+    /// [`crate::export::export`].
+    Export {
+        /// What.
+        wanted: crate::archive::Wanted,
+        /// Where to; must not exist.
+        #[serde(with = "bytes")]
+        dst: PathBuf,
+    },
     /// Conflicts, protection and apply.
     Apply(crate::apply_ops::ApplyRequest),
     /// [`probe::support`].
@@ -159,11 +171,13 @@ pub enum FsRequest {
 pub enum FsResponse {
     /// Of what has no result but success.
     Done,
-    /// Of `Diff` and `DiffTrees`.
+    /// Of `Diff`, `DiffTrees` and `DiffBetween`.
     Changes(ChangeSet),
     /// Of `Usage`.
     Usage(Usage),
-    /// Of `Copy`.
+    /// Of `BlobNames`.
+    Blobs(Vec<Option<crate::blobs::Blob>>),
+    /// Of `Copy` and `Export`.
     Copied(CopyReport),
     /// Of `Compact`.
     Merged(MergeReport),
@@ -199,6 +213,7 @@ pub fn execute(request: FsRequest) -> Result<FsResponse> {
         FsRequest::DiffTrees { tree, base } => {
             delta::diff_trees(&tree, &base).map(FsResponse::Changes)
         }
+        FsRequest::DiffBetween(sides) => delta::between(&sides).map(FsResponse::Changes),
         FsRequest::Usage { dir } => tree::usage(&dir).map(FsResponse::Usage),
         FsRequest::Copy { src, dst, options } => {
             tree::copy(&src, &dst, &options).map(FsResponse::Copied)
@@ -227,6 +242,10 @@ pub fn execute(request: FsRequest) -> Result<FsResponse> {
         } => read_file(&layers, options, &path, max_len).map(FsResponse::File),
         FsRequest::Written { upper, limit } => {
             crate::written::written(&upper, limit).map(FsResponse::Written)
+        }
+        FsRequest::BlobNames(paths) => crate::blobs::names(&paths).map(FsResponse::Blobs),
+        FsRequest::Export { wanted, dst } => {
+            crate::export::export(&wanted, &dst).map(FsResponse::Copied)
         }
         FsRequest::Apply(request) => crate::apply_ops::execute(request).map(FsResponse::Apply),
         FsRequest::Probe {
@@ -273,7 +292,7 @@ fn read_file(
         volatile: false,
         userxattr: options.userxattr,
     };
-    let view = view::mount_readonly(layers, &how)?;
+    let view = view::glance(layers, &how)?;
     let read = || -> io::Result<Option<FileContent>> {
         // Looked at before it is opened for reading: opening a device may do something.
         let flags = OFlags::PATH | OFlags::NOFOLLOW;

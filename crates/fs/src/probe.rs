@@ -12,6 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 mod mounts;
+mod remote;
 
 pub use mounts::{MountInfo, mount_of, mounts_below};
 
@@ -80,7 +81,7 @@ fn try_all(scratch: &Path, base: &Path, rootless: bool) -> Result<Support> {
         handles: forkpoint_sys::handle::of(dir.as_fd()).is_ok(),
         fine_times: stamp::fine_grained(scratch)?,
         same_mount: store_mount.id == base_mount.id,
-        remote: is_remote(&base_mount.fs_type),
+        remote: remote::by_name(&base_mount.fs_type) || remote::by_magic(magic(base).map_err(at)?),
         fs_type: base_mount.fs_type,
         store_fs_type: store_mount.fs_type,
         read_only: read_only.map_err(at)?,
@@ -182,33 +183,10 @@ fn try_exchange(scratch: &Path) -> io::Result<bool> {
     }
 }
 
-/// Whether a file system's data lives elsewhere than in this kernel.
-fn is_remote(fs_type: &str) -> bool {
-    const REMOTE: &[&str] = &[
-        "nfs",
-        "nfs4",
-        "cifs",
-        "smb3",
-        "smbfs",
-        "9p",
-        "virtiofs",
-        "afs",
-        "ceph",
-        "glusterfs",
-        "lustre",
-        "gpfs",
-        "ocfs2",
-        "gfs2",
-        "beegfs",
-        "orangefs",
-        "coda",
-        "vboxsf",
-        "vmhgfs",
-    ];
-    fs_type == "fuse"
-        || fs_type.starts_with("fuse.")
-        || fs_type == "fuseblk"
-        || REMOTE.contains(&fs_type)
+/// The magic number of the file system that `dir` lies on.
+fn magic(dir: &Path) -> io::Result<u64> {
+    // A type that is negative where the kernel's word is narrow: its low half is the number.
+    Ok(u64::from(rustix::fs::statfs(dir)?.f_type as u32))
 }
 
 /// Decodes the octal escapes of a path in `/proc/self/mountinfo`.

@@ -11,6 +11,7 @@ use crate::delta::{self, Change, ChangeKind, DiffOptions, FileType};
 use crate::select::{globs, matches};
 use crate::{MountOptions, codes, tree, view};
 use forkpoint_model::{Error, Result};
+use forkpoint_sys::ids::Shift;
 use forkpoint_sys::openat::{self, Meta};
 use globset::GlobSet;
 use rustix::fs::OFlags;
@@ -30,6 +31,8 @@ pub struct ProtectOptions {
     pub copied: bool,
     /// What becomes of owners.
     pub owners: Owners,
+    /// Owners are stored shifted in the view, as by [`crate::tree::CopyOptions::shift`].
+    pub shift: Option<(u32, u32)>,
 }
 
 /// Makes every path that matches `globs`, and that the topmost `top` of `layers` changed, exactly
@@ -68,7 +71,8 @@ pub fn restore(
         volatile: false,
     };
     let base = view::mount_readonly(below, &mount)?;
-    let owner = Ownership::new(options.owners).map_err(|e| failed(Path::new("."), &e))?;
+    let mut owner = Ownership::new(options.owners).map_err(|e| failed(Path::new("."), &e))?;
+    owner.shift = options.shift.map(|(first, len)| Shift { first, len });
     let restorer = Restorer {
         view,
         base,

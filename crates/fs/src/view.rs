@@ -16,6 +16,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::{Condvar, Mutex, PoisonError};
 
 pub use forkpoint_sys::overlay::Method;
 
@@ -45,6 +46,62 @@ pub fn mount_readonly(layers: &[PathBuf], options: &MountOptions) -> Result<Owne
     let fds = open_all(layers)?;
     let fds: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
     mount_fds(&fds, None, options)
+}
+
+/// As [`mount_readonly`], for a short look. Dropping it does not wait for the unmount, in which the
+/// kernel waits for every processor to pass through the scheduler: milliseconds on a busy machine.
+/// Nobody looks through the mount meanwhile, so what changes below it is seen by nobody.
+pub(crate) fn glance(layers: &[PathBuf], options: &MountOptions) -> Result<Glance> {
+    mount_readonly(layers, options).map(|fd| Glance(Some(fd)))
+}
+
+/// A read-only view that is unmounted in the background.
+pub(crate) struct Glance(Option<OwnedFd>);
+
+impl Glance {
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.0 {
+            Some(fd) => fd.as_fd(),
+            None => rustix::fs::CWD,
+        }
+    }
+}
+
+impl Drop for Glance {
+    fn drop(&mut self) {
+        let closing = Closing::new(self.0.take());
+        crate::crew::give(move || drop(closing));
+    }
+}
+
+/// How many unmounts are under way in the background, and who waits for none to be.
+static CLOSING: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
+
+/// A view that is being closed, counted until it is.
+struct Closing(Option<OwnedFd>);
+
+impl Closing {
+    fn new(fd: Option<OwnedFd>) -> Self {
+        *CLOSING.0.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        Self(fd)
+    }
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        drop(self.0.take());
+        *CLOSING.0.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        CLOSING.1.notify_all();
+    }
+}
+
+/// Waits until every view of this process that was dropped is unmounted: before a layer that it showed
+/// is changed, or its file system unmounted.
+pub fn settle() {
+    let mut open = CLOSING.0.lock().unwrap_or_else(PoisonError::into_inner);
+    while *open > 0 {
+        open = CLOSING.1.wait(open).unwrap_or_else(PoisonError::into_inner);
+    }
 }
 
 /// As [`mount()`] and [`mount_readonly`], from directory descriptors, which may be detached and
@@ -146,6 +203,13 @@ pub fn renew_volatile_work(work: &Path) -> Result<()> {
             e,
         )
     };
+    // What a mount that ended well leaves. The kernel removes the rest itself when it mounts again:
+    // it refuses only a mark, not the directory the mark was in.
+    let mark = work.join(VOLATILE_MARK);
+    let renewed = rustix::fs::unlink(mark.join("dirty")).and_then(|()| rustix::fs::rmdir(&mark));
+    if renewed.is_ok() {
+        return Ok(());
+    }
     let inner = work.join("work");
     match std::fs::symlink_metadata(inner.join("incompat")) {
         Ok(_) => {}
@@ -154,7 +218,7 @@ pub fn renew_volatile_work(work: &Path) -> Result<()> {
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {}
         Err(e) => return Err(fault(e)),
     }
-    if std::fs::symlink_metadata(work.join(VOLATILE_MARK)).is_err() {
+    if std::fs::symlink_metadata(&mark).is_err() {
         return Ok(());
     }
     crate::tree::remove(&inner).map_err(|e| e.context("an old work directory"))

@@ -65,6 +65,7 @@ impl Device {
 
     fn unmount(&mut self) {
         let path = self.path();
+        forkpoint_fs::view::settle();
         run("umount", &[&path.to_string_lossy()]).expect("umount");
         self.mounted = false;
     }

@@ -164,3 +164,50 @@ fn root_keeps_owners_devices_capabilities_and_trusted_attributes() {
     );
     assert_eq!(exact(layers.base()), before);
 }
+
+/// A process may be killed between a redo and the mark that it was done: then the redo is called once more, over whatever
+/// its user did since, and says that it was done.
+#[test]
+fn law_10_a_redo_whose_mark_was_lost_is_done_and_leaves_later_edits_alone() {
+    let name = "law_10_a_redo_whose_mark_was_lost_is_done_and_leaves_later_edits_alone";
+    everywhere(name, |userxattr| {
+        let mut layers = Layers::new(userxattr);
+        let base = layers.base().to_owned();
+        let files = ["replaced", "removed", "edited", "d/x", "gone"];
+        fs::create_dir(base.join("d")).expect("mkdir");
+        for file in files {
+            fs::write(base.join(file), "old").expect("write");
+        }
+        layers.level(|view| {
+            for file in &files[..4] {
+                fs::write(view.join(file), "branch").expect("write");
+            }
+            fs::remove_file(view.join("gone")).expect("remove");
+        });
+        let staged = stage(&layers, 1, stamp(&layers));
+        let redo = || apply::redo(&base, &staged.journal).expect("redo");
+        // Before it was applied, the same edit stands in its way.
+        fs::rename(base.join("replaced"), base.join("aside")).expect("rename");
+        fs::write(base.join("replaced"), "the user's").expect("write");
+        assert!(matches!(redo(), Redo::Blocked(_)));
+        fs::rename(base.join("aside"), base.join("replaced")).expect("rename");
+
+        // A rename sets the ctime, by which an edit is seen: staged again.
+        apply::discard(&request(&layers, 1, stamp(&layers)).stage).expect("discard");
+        let staged = stage(&layers, 1, stamp(&layers));
+        let redo = || apply::redo(&base, &staged.journal).expect("redo");
+        assert_eq!(redo(), Redo::Done);
+        fs::write(base.join("new"), "the user's").expect("write");
+        fs::rename(base.join("new"), base.join("replaced")).expect("rename");
+        fs::remove_file(base.join("removed")).expect("remove");
+        fs::write(base.join("edited"), "the user's").expect("write");
+        fs::remove_dir_all(base.join("d")).expect("remove");
+        fs::write(base.join("gone"), "the user's").expect("write");
+        assert_eq!(redo(), Redo::Done);
+        let text = |file: &str| fs::read_to_string(base.join(file)).ok();
+        for file in ["replaced", "edited", "gone"] {
+            assert_eq!(text(file).as_deref(), Some("the user's"), "{file}");
+        }
+        assert_eq!((text("removed"), base.join("d").exists()), (None, false));
+    });
+}

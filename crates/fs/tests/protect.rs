@@ -46,6 +46,7 @@ fn restored(userxattr: bool, globs: &[&str], attack: &dyn Fn(&Path)) -> (Tree, T
         Owners::Keep
     };
     let options = ProtectOptions {
+        shift: None,
         userxattr,
         copied: false,
         owners,

@@ -41,6 +41,8 @@ pub struct Commands {
     pub identity: Identity,
     /// What bounds them.
     pub limits: Limits,
+    /// Keep the caller's further groups: a device may be open to one of them alone.
+    pub keep_groups: bool,
     /// Assembled once.
     pub filter: Filter,
     /// The starter's.
@@ -108,7 +110,7 @@ impl Commands {
         inner: &Inner,
     ) -> (u8, io::Error) {
         let steps: [&dyn Fn() -> io::Result<()>; 8] = [
-            &|| arrange(streams, prepared.new_session),
+            &|| arrange(streams, prepared),
             &|| inner::enter(inner),
             &|| self.take_ids(),
             &|| Ok(rustix::process::chdir(&prepared.cwd)?),
@@ -127,7 +129,9 @@ impl Commands {
 
     fn take_ids(&self) -> io::Result<()> {
         let (uid, gid) = self.identity.inside();
-        match ns::drop_groups() {
+        // Groups that are not mapped mean nothing but access the user has anyway.
+        let keep = self.keep_groups && self.identity.rootless();
+        match if keep { Ok(()) } else { ns::drop_groups() } {
             Ok(()) => {}
             // A user who maps no ids may not change groups; those that are not mapped mean
             // nothing but access the user has anyway.
@@ -155,7 +159,7 @@ impl Commands {
 }
 
 /// Moves the streams to their numbers; everything else is closed by the exec.
-fn arrange(streams: &Streams, new_session: bool) -> io::Result<()> {
+fn arrange(streams: &Streams, prepared: &Prepared) -> io::Result<()> {
     let mut moved = Vec::with_capacity(streams.len());
     for stream in streams {
         moved.push(clone::copy_above(stream.as_fd(), ABOVE)?);
@@ -164,8 +168,12 @@ fn arrange(streams: &Streams, new_session: bool) -> io::Result<()> {
         clone::place(stream.as_fd(), number)?;
     }
     clone::close_on_exec_from(u32::try_from(moved.len()).unwrap_or(3).max(3))?;
-    if new_session {
+    if prepared.new_session {
         rustix::process::setsid()?;
+    }
+    if let Some(terminal) = prepared.terminal.and_then(|number| moved.get(number)) {
+        // Leading a session without one, it takes a terminal that no session has.
+        rustix::process::ioctl_tiocsctty(terminal)?;
     }
     Ok(())
 }
@@ -182,10 +190,13 @@ struct Prepared {
     candidates: Vec<CString>,
     cwd: PathBuf,
     new_session: bool,
+    /// Which stream becomes the controlling terminal.
+    terminal: Option<usize>,
 }
 
 impl Prepared {
     fn new(request: ExecMessage) -> io::Result<Self> {
+        let streams = request.terminal.map(|terminal| terminal.streams);
         let argv: Vec<OsString> = request.argv.into_iter().map(Into::into).collect();
         let program = argv.first().ok_or(io::ErrorKind::InvalidInput)?;
         let mut path = OsString::from(DEFAULT_PATH);
@@ -208,7 +219,8 @@ impl Prepared {
                 .collect::<io::Result<_>>()?,
             env,
             cwd: OsString::from(request.cwd).into(),
-            new_session: request.new_session,
+            new_session: request.new_session || streams.is_some(),
+            terminal: streams.and_then(|all| all.iter().position(|&one| one)),
         })
     }
 

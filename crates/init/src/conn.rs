@@ -49,6 +49,8 @@ pub struct Conn {
     bytes: Vec<u8>,
     fds: Vec<OwnedFd>,
     limit: usize,
+    /// The other end holds the branch's processes for as long as it is there.
+    pub holds: bool,
 }
 
 impl AsFd for Conn {
@@ -65,6 +67,7 @@ impl Conn {
             bytes: Vec::new(),
             fds: Vec::new(),
             limit,
+            holds: false,
         }
     }
 

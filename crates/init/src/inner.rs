@@ -1,9 +1,10 @@
 //! U2, the user namespace that commands live in, and the other namespaces it owns.
 //!
 //! A short-lived child, the _holder_, makes them: first the user namespace, whose map init
-//! writes; then, once every mount is in place, the mount namespace (in which all of our mounts are
-//! locked, since its owner is less privileged than ours) and the rest. Init keeps descriptors of
-//! them, through which each command enters.
+//! writes; then, while init builds the view, those that do not depend on it (a network namespace
+//! takes as long as a good part of the view); last, once every mount is in place, the mount
+//! namespace (in which all of our mounts are locked, since its owner is less privileged than ours).
+//! Init keeps descriptors of them, through which each command enters.
 
 use crate::codes::{NO_NAMESPACES, SETUP};
 use crate::spec::{Identity, Network};
@@ -67,12 +68,7 @@ fn user_map(own: u32, sub: u32) -> String {
 
 impl Inner {
     /// Makes the user namespace. `proc` is init's own `/proc`.
-    pub fn make(
-        identity: &Identity,
-        proc: BorrowedFd<'_>,
-        net: Network,
-        host: &str,
-    ) -> Result<Self> {
+    pub fn make(identity: &Identity, proc: BorrowedFd<'_>) -> Result<Self> {
         let (ours, theirs) = UnixStream::pair().map_err(|e| failed("make a socket pair", e))?;
         let made = clone::fork(namespace::USER).map_err(|e| {
             NO_NAMESPACES
@@ -81,7 +77,7 @@ impl Inner {
         })?;
         let Some(child) = made else {
             drop(ours);
-            hold(theirs, net, host);
+            hold(theirs);
         };
         drop(theirs);
         let (uids, gids) = maps(identity);
@@ -96,25 +92,30 @@ impl Inner {
         })
     }
 
-    /// Makes the other namespaces, the mount namespace as a copy of what is mounted now, and lets
-    /// the holder go.
+    /// Lets the holder begin to make the namespaces other than the mount namespace; does not wait.
+    pub fn isolate(&mut self, net: Network, host: &str) -> Result<()> {
+        let Some(holder) = &mut self.holder else {
+            return Ok(());
+        };
+        let len = u8::try_from(host.len()).map_err(|_| {
+            crate::codes::BAD_SPEC.error(format!("a host name of {} bytes", host.len()))
+        })?;
+        let mut order = vec![u8::from(net == Network::Loopback), len];
+        order.extend_from_slice(host.as_bytes());
+        io::Write::write_all(&mut holder.link, &order)
+            .map_err(|e| failed("reach the namespaces' holder", e))
+    }
+
+    /// Waits for what [`Inner::isolate`] began, makes the mount namespace as a copy of what is
+    /// mounted now, and lets the holder go.
     pub fn complete(&mut self, proc: BorrowedFd<'_>, net: Network) -> Result<()> {
         let Some(mut holder) = self.holder.take() else {
             return Ok(());
         };
-        let answer = (|| {
-            io::Write::write_all(&mut holder.link, b"g")?;
-            let mut answer = [0u8; 4];
-            io::Read::read_exact(&mut holder.link, &mut answer)?;
-            Ok(i32::from_ne_bytes(answer))
-        })();
-        match answer.map_err(|e| failed("reach the namespaces' holder", e))? {
-            0 => {}
-            errno => {
-                let e = io::Error::from_raw_os_error(errno);
-                return Err(NO_NAMESPACES.io("the kernel refuses the branch's namespaces", e));
-            }
-        }
+        holder.done()?;
+        io::Write::write_all(&mut holder.link, b"g")
+            .map_err(|e| failed("reach the namespaces' holder", e))?;
+        holder.done()?;
         let mut kinds = vec![
             (namespace::MOUNT, "mnt"),
             (namespace::IPC, "ipc"),
@@ -129,6 +130,22 @@ impl Inner {
                 .push((kind, open_ns(proc, holder.child.pid, name)?));
         }
         Ok(())
+    }
+}
+
+impl Holder {
+    /// Waits for its answer to one order.
+    fn done(&mut self) -> Result<()> {
+        let mut answer = [0u8; 4];
+        io::Read::read_exact(&mut self.link, &mut answer)
+            .map_err(|e| failed("reach the namespaces' holder", e))?;
+        match i32::from_ne_bytes(answer) {
+            0 => Ok(()),
+            errno => {
+                let e = io::Error::from_raw_os_error(errno);
+                Err(NO_NAMESPACES.io("the kernel refuses the branch's namespaces", e))
+            }
+        }
     }
 }
 
@@ -173,31 +190,43 @@ fn open_ns(proc: BorrowedFd<'_>, pid: u32, name: &str) -> Result<OwnedFd> {
         .map_err(|e| failed(&format!("open the {name} namespace"), e.into()))
 }
 
-/// The holder: waits, makes the namespaces, answers with an error number, and waits to be let go.
-fn hold(mut link: UnixStream, net: Network, host: &str) -> ! {
-    let mut byte = [0u8; 1];
-    if !matches!(io::Read::read(&mut link, &mut byte), Ok(1)) {
-        clone::exit_now(0);
-    }
-    let made = make_others(net, host);
-    let errno = made.map_or_else(|e| e.raw_os_error().unwrap_or(1), |()| 0);
-    if io::Write::write_all(&mut link, &errno.to_ne_bytes()).is_ok() {
-        // Nothing but the end of file ever comes; until then `/proc` shows our namespaces.
-        io::Read::read(&mut link, &mut byte).unwrap_or(0);
-    }
+/// The holder: makes what it is told to, answers each order with an error number, and waits to be
+/// let go.
+fn hold(mut link: UnixStream) -> ! {
+    // Where init is gone there is nobody to tell, and this process ends with it.
+    serve_holder(&mut link).unwrap_or(());
     clone::exit_now(0)
 }
 
-fn make_others(net: Network, host: &str) -> io::Result<()> {
-    let mut kinds = namespace::MOUNT | namespace::IPC | namespace::UTS | namespace::CGROUP;
-    if net == Network::Loopback {
+fn serve_holder(link: &mut UnixStream) -> io::Result<()> {
+    let mut head = [0u8; 2];
+    io::Read::read_exact(link, &mut head)?;
+    let mut host = vec![0u8; usize::from(head[1])];
+    io::Read::read_exact(link, &mut host)?;
+    answer(link, make_apart(head[0] == 1, &host))?;
+    let mut byte = [0u8; 1];
+    io::Read::read_exact(link, &mut byte)?;
+    answer(link, ns::leave(namespace::MOUNT))?;
+    // Nothing but the end of file ever comes; until then `/proc` shows our namespaces.
+    io::Read::read(link, &mut byte).map(drop)
+}
+
+fn answer(link: &mut UnixStream, made: io::Result<()>) -> io::Result<()> {
+    let errno = made.map_or_else(|e| e.raw_os_error().unwrap_or(1), |()| 0);
+    io::Write::write_all(link, &errno.to_ne_bytes())
+}
+
+/// Makes the namespaces that do not depend on the view.
+fn make_apart(loopback: bool, host: &[u8]) -> io::Result<()> {
+    let mut kinds = namespace::IPC | namespace::UTS | namespace::CGROUP;
+    if loopback {
         kinds |= namespace::NET;
     }
     ns::leave(kinds)?;
-    if net == Network::Loopback {
+    if loopback {
         ns::loopback_up()?;
     }
-    Ok(rustix::system::sethostname(host.as_bytes())?)
+    Ok(rustix::system::sethostname(host)?)
 }
 
 /// Enters all of them: the user namespace first, which gives the capabilities to enter the rest.

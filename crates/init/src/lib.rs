@@ -20,9 +20,11 @@ pub mod procs;
 pub mod protocol;
 pub mod spec;
 pub mod supervise;
+pub mod tty;
 pub mod view;
 pub mod walk;
 pub mod watch;
 pub mod worker;
 
 pub use spec::*;
+pub use tty::{Modes, TerminalSpec};

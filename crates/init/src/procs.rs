@@ -40,17 +40,41 @@ pub fn list(proc: BorrowedFd<'_>) -> io::Result<Vec<Process>> {
 
 /// The pids of every process but init.
 pub fn pids(proc: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
+    let mut pids = numbers(proc, "")?;
+    pids.retain(|&pid| pid != 1);
+    pids.sort_unstable();
+    Ok(pids)
+}
+
+/// The state letters of a process's threads; none when it has ended.
+pub fn threads(proc: BorrowedFd<'_>, pid: u32) -> io::Result<Vec<u8>> {
+    let tids = match numbers(proc, &format!("{pid}/task")) {
+        Err(e) if gone(&e) => return Ok(Vec::new()),
+        tids => tids?,
+    };
+    let mut states = Vec::with_capacity(tids.len());
+    for tid in tids {
+        match read(proc, pid, &format!("task/{tid}/stat")) {
+            Ok(text) => states.extend(parse(tid, &text).map(|thread| thread.state)),
+            Err(e) if gone(&e) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(states)
+}
+
+/// The entries of a directory of `/proc` that are numbers.
+fn numbers(proc: BorrowedFd<'_>, path: &str) -> io::Result<Vec<u32>> {
     // The mount's own descriptor only stands for a path: open the directory to read it.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-    let dir = openat::beneath(proc, Path::new(""), flags, Mode::empty())?;
-    let mut pids = Vec::new();
+    let dir = openat::beneath(proc, Path::new(path), flags, Mode::empty())?;
+    let mut found = Vec::new();
     for entry in Dir::new(dir)? {
         let entry = entry?;
         let name = std::str::from_utf8(entry.file_name().to_bytes()).unwrap_or("");
-        pids.extend(name.parse::<u32>().ok().filter(|&pid| pid != 1));
+        found.extend(name.parse::<u32>());
     }
-    pids.sort_unstable();
-    Ok(pids)
+    Ok(found)
 }
 
 /// The part of a process's memory that counts as its own: pages shared with others are counted

@@ -4,13 +4,23 @@
 //! threads and processes can ask at once, and a closed answer socket means that init is gone.
 
 use crate::bytes::Bytes;
-use crate::spec::{ExitReport, Limit, SandboxSpec, Usage};
+use crate::spec::{ExitReport, Identity, Limit, SandboxSpec, Usage};
+use crate::tty::TerminalSpec;
 use forkpoint_fs::MountOptions;
 use forkpoint_fs::ops::{FsRequest, FsResponse};
+use forkpoint_fs::stream::{StreamRequest, StreamResponse};
 use forkpoint_model::Error;
 use serde::{Deserialize, Serialize};
 
-/// The first message to init, with the descriptors that [`Setup`] counts.
+/// The first message to init: whose branch it will be. With that it makes what does not depend on
+/// the branch, while its starter may still be finding out what there is to build.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Begin {
+    /// Whose it is.
+    pub identity: Identity,
+}
+
+/// The second message to init, with the descriptors that [`Setup`] counts.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Setup {
     /// What to build.
@@ -56,6 +66,17 @@ pub struct ExecMessage {
     pub score: bool,
     /// Give it a session of its own.
     pub new_session: bool,
+    /// Make it a terminal, in a session of its own; answered first by [`FromInit::Terminal`].
+    pub terminal: Option<TerminalMessage>,
+}
+
+/// The terminal of a command.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct TerminalMessage {
+    /// What it is like at first.
+    pub spec: TerminalSpec,
+    /// Which of the three standard streams it replaces.
+    pub streams: [bool; 3],
 }
 
 /// A request to a running init.
@@ -74,6 +95,23 @@ pub enum ToInit {
     },
     /// Answered by `Warnings`.
     Warnings,
+    /// Stop everything until `Resume`, whoever freezes and thaws meanwhile; answered by `Done`.
+    Pause,
+    /// Let everything go on; answered by `Done`.
+    Resume,
+    /// Answered by `Paused`.
+    IsPaused,
+    /// Connect to a port of the branch's loopback; answered by `Connected`.
+    Connect {
+        /// The port.
+        port: u16,
+        /// At `::1`, else at 127.0.0.1.
+        ipv6: bool,
+    },
+    /// Hand over the listening end of the branch's socket; answered by `BranchSocket`.
+    BranchSocket,
+    /// As `Freeze`, until `Thaw` or until this connection closes, whichever comes first.
+    Hold,
 }
 
 /// What can be sent on a command's answer socket.
@@ -81,6 +119,8 @@ pub enum ToInit {
 pub enum ToCommand {
     /// Send it a signal.
     Signal(i32),
+    /// Send its process group a signal, or it alone where it does not lead one.
+    SignalGroup(i32),
 }
 
 /// An answer of init.
@@ -101,6 +141,17 @@ pub enum FromInit {
     },
     /// What could not be captured or limited.
     Warnings(Vec<String>),
+    /// The command runs; the controlling end of its terminal follows.
+    Terminal,
+    /// Whether the branch is paused.
+    Paused(bool),
+    /// The connection follows, which may still be in the making.
+    Connected,
+    /// The listening end of the branch's socket follows.
+    BranchSocket {
+        /// How long the branch may still run, where its wall time is limited.
+        left_ms: Option<u64>,
+    },
 }
 
 /// A request to the worker.
@@ -118,6 +169,8 @@ pub enum ToWorker {
     },
     /// Keep the descriptor that follows (a lock) for as long as the worker lives.
     Hold,
+    /// Write to the descriptor that follows.
+    Stream(StreamRequest),
 }
 
 /// An answer of the worker.
@@ -125,6 +178,8 @@ pub enum ToWorker {
 pub enum FromWorker {
     /// The result of the work.
     Files(FsResponse),
+    /// What came of the writing.
+    Streamed(StreamResponse),
     /// The view's detached mount follows.
     View,
     /// It was done.

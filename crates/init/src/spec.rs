@@ -132,6 +132,9 @@ pub struct SandboxSpec {
     /// not exist is skipped.
     #[serde(with = "crate::bytes::paths")]
     pub masks: Vec<PathBuf>,
+    /// Devices of the host to show, each under its own path.
+    #[serde(with = "crate::bytes::paths")]
+    pub devices: Vec<PathBuf>,
     /// A directory to appear at `/run/forkpoint/out`.
     #[serde(with = "crate::bytes::option_path")]
     pub out_dir: Option<PathBuf>,
@@ -165,6 +168,7 @@ impl SandboxSpec {
             root_upper: root_upper.into(),
             root_layers: Vec::new(),
             masks: Vec::new(),
+            devices: Vec::new(),
             out_dir: None,
             verify_mounts: Vec::new(),
             network: Network::Loopback,

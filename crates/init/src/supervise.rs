@@ -1,15 +1,17 @@
 //! Pid 1's life: one poll loop that takes requests, starts commands, reaps, watches limits, and
 //! knows when it is over. Single-threaded; nothing in it waits for a peer.
 
-use crate::branch_socket::BranchSocket;
+mod holding;
+
 use crate::codes::{GONE, PROTOCOL, SETUP};
 use crate::command::{Commands, Started, Streams};
 use crate::conn::{self, Conn, MAX_CONTROL};
-use crate::freeze::{self, Frozen};
+use crate::freeze::Frozen;
 use crate::inner::Inner;
 use crate::procs;
 use crate::protocol::{ExecMessage, FromInit, ToCommand, ToInit};
 use crate::spec::{ExitKind, ExitReport, Limit};
+use crate::tty::Terminals;
 use crate::watch::Watch;
 use forkpoint_model::Error;
 use forkpoint_sys::clone::{Ended, Found, Reaped, reap_any};
@@ -36,6 +38,9 @@ struct Running {
     began_ns: u64,
     /// Nobody waits for it any more.
     abandoned: bool,
+    /// Its end of its terminal: while it is held the other end reads no hang-up, however often the
+    /// command closes and opens its terminal.
+    terminal: Option<OwnedFd>,
 }
 
 /// Everything init holds while commands run.
@@ -46,8 +51,8 @@ pub struct Init {
     pub lifeline: bool,
     /// Where others attach.
     pub listener: Option<OwnedFd>,
-    /// The branch's own socket.
-    pub branch: Option<BranchSocket>,
+    /// The branch's own socket, which engines accept from.
+    pub branch: Option<OwnedFd>,
     /// The namespaces of commands.
     pub inner: Inner,
     /// Init's own `/proc`.
@@ -62,9 +67,15 @@ pub struct Init {
     pub spent: Vec<OwnedFd>,
     /// Readable when a child ended.
     pub signals: OwnedFd,
+    /// Where terminals are made.
+    pub terminals: Terminals,
     controls: Vec<Conn>,
     running: HashMap<u32, Running>,
     frozen: Option<Frozen>,
+    /// Frozen until told to resume, not for a moment only.
+    paused: bool,
+    /// How many connections hold everything.
+    holders: usize,
     limit: Option<Limit>,
 }
 
@@ -76,8 +87,6 @@ enum Source {
     Listener,
     Control(usize),
     Command(u32),
-    Branch,
-    Client(usize),
 }
 
 /// The parts of [`Init`] that setting up provides.
@@ -89,7 +98,7 @@ pub struct Parts {
     /// See [`Init::listener`].
     pub listener: Option<OwnedFd>,
     /// See [`Init::branch`].
-    pub branch: Option<BranchSocket>,
+    pub branch: Option<OwnedFd>,
     /// See [`Init::inner`].
     pub inner: Inner,
     /// See [`Init::proc`].
@@ -104,6 +113,8 @@ pub struct Parts {
     pub spent: Vec<OwnedFd>,
     /// See [`Init::signals`].
     pub signals: OwnedFd,
+    /// See [`Init::terminals`].
+    pub terminals: Terminals,
 }
 
 impl Init {
@@ -121,9 +132,12 @@ impl Init {
             warnings: parts.warnings,
             spent: parts.spent,
             signals: parts.signals,
+            terminals: parts.terminals,
             controls: Vec::new(),
             running: HashMap::new(),
             frozen: None,
+            paused: false,
+            holders: 0,
             limit: None,
         }
     }
@@ -179,9 +193,10 @@ impl Init {
             self.hit(limit)?;
         }
         // Orphans of commands are reaped without a word.
-        let Some(command) = self.running.remove(&reaped.pid) else {
+        let Some(mut command) = self.running.remove(&reaped.pid) else {
             return Ok(());
         };
+        drop(command.terminal.take());
         let status = self.status(&command, &reaped);
         let left = procs::pids(self.proc.as_fd()).map_or(0, |pids| pids.len());
         let report = ExitReport {
@@ -234,14 +249,6 @@ impl Init {
             sources.push(Source::Command(*pid));
             fds.push(PollFd::new(&command.reply, PollFlags::IN));
         }
-        if let Some(branch) = &self.branch {
-            sources.push(Source::Branch);
-            fds.push(PollFd::new(&branch.listener, PollFlags::IN));
-            for (index, client) in branch.clients.iter().enumerate() {
-                sources.push(Source::Client(index));
-                fds.push(PollFd::new(&client.socket, PollFlags::IN));
-            }
-        }
         let due = if self.limit.is_none() {
             self.watch.due_in()
         } else {
@@ -287,18 +294,6 @@ impl Init {
                 }
             }
             Source::Command(pid) => self.command_message(pid),
-            Source::Branch => {
-                if let Some(branch) = &mut self.branch {
-                    branch.accept();
-                }
-            }
-            Source::Client(index) => {
-                if let Some(branch) = &mut self.branch
-                    && !branch.serve(index)
-                {
-                    branch.clients.remove(index);
-                }
-            }
         }
         Ok(())
     }
@@ -320,8 +315,19 @@ impl Init {
         }
     }
 
-    /// Serves what a control connection sent. `false`: it closed, or does not speak our language.
+    /// Serves what a control connection sent. `false`: it closed, or does not speak our language; what
+    /// it held goes on.
     fn requests(&mut self, control: &mut Conn) -> bool {
+        let open = self.read_requests(control);
+        if !open && control.holds {
+            self.holders -= 1;
+            // Nobody is there to be told what could not be continued.
+            self.thaw().unwrap_or(());
+        }
+        open
+    }
+
+    fn read_requests(&mut self, control: &mut Conn) -> bool {
         match control.fill() {
             Ok(true) => {}
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return true,
@@ -329,7 +335,20 @@ impl Init {
         }
         loop {
             match control.take::<ToInit>() {
-                Ok(Some((request, fds))) => self.request(request, fds),
+                Ok(Some((request, fds))) => {
+                    match request {
+                        ToInit::Hold if !control.holds => {
+                            control.holds = true;
+                            self.holders += 1;
+                        }
+                        ToInit::Thaw if control.holds => {
+                            control.holds = false;
+                            self.holders -= 1;
+                        }
+                        _ => {}
+                    }
+                    self.request(request, fds);
+                }
                 Ok(None) => return true,
                 Err(_) => return false,
             }
@@ -351,10 +370,15 @@ impl Init {
         }
         let result = match request {
             ToInit::Exec(_) => return,
-            ToInit::Freeze => self.freeze().map(|()| FromInit::Done),
+            ToInit::Freeze | ToInit::Hold => self.freeze().map(|()| FromInit::Done),
             ToInit::Thaw => self.thaw().map(|()| FromInit::Done),
             ToInit::Usage { walk } => self.usage(walk),
             ToInit::Warnings => Ok(FromInit::Warnings(self.warnings.clone())),
+            ToInit::Pause => self.pause().map(|()| FromInit::Done),
+            ToInit::Resume => self.resume().map(|()| FromInit::Done),
+            ToInit::IsPaused => Ok(FromInit::Paused(self.paused)),
+            ToInit::Connect { port, ipv6 } => return self.connect(&reply, port, ipv6),
+            ToInit::BranchSocket => return self.hand_over(&reply),
         };
         answer(&reply, &result.unwrap_or_else(FromInit::Failed));
     }
@@ -371,10 +395,13 @@ impl Init {
         Ok(FromInit::Usage { usage, limit })
     }
 
-    fn exec(&mut self, message: ExecMessage, streams: Streams, reply: Conn) {
+    fn exec(&mut self, message: ExecMessage, mut streams: Streams, reply: Conn) {
         let refused = |why: &str| FromInit::Failed(GONE.error(why));
         if self.frozen.is_some() {
-            return answer(&reply, &refused("the branch is frozen: thaw it first"));
+            return answer(
+                &reply,
+                &refused("the branch is paused: forkpoint resume lets it go on"),
+            );
         }
         if self.limit.is_some() {
             return answer(&reply, &refused("the branch hit a limit and was ended"));
@@ -390,14 +417,28 @@ impl Init {
             .argv
             .first()
             .map_or_else(OsString::new, |first| first.clone().into());
+        let pair = match &message.terminal {
+            Some(terminal) => match self.terminals.open(terminal, &mut streams) {
+                Ok(pair) => Some(pair),
+                Err(e) => return answer(&reply, &FromInit::Exited(not_started(&e))),
+            },
+            None => None,
+        };
         match self.commands.start(message, streams, &self.inner) {
             Ok(started) => {
+                let terminal = pair.map(|pair| {
+                    // Who asked may have gone; then the terminal hangs up at once.
+                    let master = [pair.master.as_fd()];
+                    conn::send(reply.as_fd(), &FromInit::Terminal, &master).unwrap_or(());
+                    pair.slave
+                });
                 let running = Running {
                     program,
                     reply,
                     began_ns: clock::monotonic_ns(),
                     abandoned: false,
                     started,
+                    terminal,
                 };
                 self.running.insert(running.started.child.pid, running);
             }
@@ -417,29 +458,19 @@ impl Init {
                 return;
             }
         }
-        while let Ok(Some((ToCommand::Signal(number), _))) = command.reply.take::<ToCommand>() {
+        while let Ok(Some((message, _))) = command.reply.take::<ToCommand>() {
+            let child = &command.started.child;
+            let sent = match message {
+                ToCommand::Signal(number) => signal::send(child.pidfd.as_fd(), number),
+                // Not reaped yet, so that its number is still its own.
+                ToCommand::SignalGroup(number) => signal::send_group(child.pid, number)
+                    .or_else(|_| signal::send(child.pidfd.as_fd(), number)),
+            };
             // It may have ended already: then there is nobody to signal.
-            if signal::send(command.started.child.pidfd.as_fd(), number).is_err() {
+            if sent.is_err() {
                 return;
             }
         }
-    }
-
-    fn freeze(&mut self) -> Result<(), Error> {
-        if self.frozen.is_none() {
-            let frozen = freeze::freeze(self.proc.as_fd())
-                .map_err(|e| crate::codes::UNDEAD.io("the branch's processes do not stop", e))?;
-            self.frozen = Some(frozen);
-        }
-        Ok(())
-    }
-
-    fn thaw(&mut self) -> Result<(), Error> {
-        if let Some(frozen) = self.frozen.take() {
-            freeze::thaw(self.proc.as_fd(), &frozen)
-                .map_err(|e| SETUP.io("cannot continue the branch's processes", e))?;
-        }
-        Ok(())
     }
 }
 

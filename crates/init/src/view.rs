@@ -4,20 +4,28 @@
 //! store) come from the starter and are trusted; paths inside the new root are not, since a
 //! preparation may have left anything there: they are resolved within it.
 
+mod devices;
 mod disks;
 mod fresh;
 mod layers;
 mod masks;
+mod memory;
 mod place;
+mod plan;
 mod root;
+mod shadow;
+mod stacking;
 
 use crate::codes::SETUP;
 use crate::spec::{Identity, SandboxSpec};
 use forkpoint_model::Result;
+use forkpoint_sys::ids::Shift;
 use forkpoint_sys::{caps, mount};
 use layers::Layers;
+use memory::Memory;
 use rustix::fs::CWD;
 use rustix::mount::{MountAttrFlags, MountPropagationFlags, UnmountFlags, mount_change, unmount};
+use stacking::Stacking;
 use std::fmt::Display;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -31,6 +39,8 @@ pub struct View {
     pub in_memory: Vec<OwnedFd>,
     /// Mounts that were needed to build it: to be let go of when nobody waits.
     pub spent: Vec<OwnedFd>,
+    /// The root of its `/dev/pts`.
+    pub terminals: OwnedFd,
 }
 
 /// What the parts of the construction share.
@@ -39,11 +49,20 @@ struct Build<'a> {
     layers: Layers<'a>,
     root: OwnedFd,
     warnings: Vec<String>,
+    memory: Memory,
     in_memory: Vec<OwnedFd>,
     nothing: Option<OwnedFd>,
 }
 
-impl Build<'_> {
+impl<'a> Build<'a> {
+    fn stacking(&mut self) -> Stacking<'_, 'a> {
+        Stacking {
+            layers: &mut self.layers,
+            memory: &mut self.memory,
+            warnings: &mut self.warnings,
+        }
+    }
+
     /// An empty directory in memory, as a second layer where one alone would not make an overlay.
     fn nothing(&mut self) -> Result<BorrowedFd<'_>> {
         let made = match self.nothing.take() {
@@ -81,7 +100,7 @@ pub fn mount_proc() -> Result<OwnedFd> {
 /// Builds the whole view and makes it this process's root. `user` is U2, `proc` the fresh `/proc`.
 pub fn build(spec: &SandboxSpec, user: BorrowedFd<'_>, proc: BorrowedFd<'_>) -> Result<View> {
     let mounts = crate::mounts::list()?;
-    let plan = root::plan(spec, &mounts)?;
+    let plan = plan::plan(spec, &mounts)?;
     // Directories of the store are made with the true ids; what is mounted, with those of U2.
     root::prepare_uppers(spec, &plan)?;
     let construct = || construct(spec, user, proc, plan);
@@ -98,12 +117,24 @@ fn construct(
     spec: &SandboxSpec,
     user: BorrowedFd<'_>,
     proc: BorrowedFd<'_>,
-    plan: root::Plan,
+    plan: plan::Plan,
 ) -> Result<(OwnedFd, View)> {
     let mut layers = Layers::new(&spec.identity, user);
     let mut warnings = Vec::new();
     let fresh = fresh::collect(spec)?;
-    let root = root::mount_root(spec, &plan, &mut layers, &mut warnings)?;
+    let devices = devices::collect(spec)?;
+    let limits = &spec.limits;
+    let shift = match spec.identity {
+        Identity::Root { shift, len } => Some(Shift { first: shift, len }),
+        Identity::User { .. } => None,
+    };
+    let mut memory = Memory::new(limits.disk_bytes.or(limits.memory_bytes), shift);
+    let mut stacking = Stacking {
+        layers: &mut layers,
+        memory: &mut memory,
+        warnings: &mut warnings,
+    };
+    let root = root::mount_root(spec, &plan, &mut stacking)?;
     // Stacked on the old root: nothing of the host that is still needed is covered by it.
     mount::attach_at(root.as_fd(), Path::new("/")).map_err(|e| failed("attach the new root", e))?;
     let mut build = Build {
@@ -111,17 +142,21 @@ fn construct(
         layers,
         root,
         warnings,
+        memory,
         in_memory: Vec::new(),
         nothing: None,
     };
     root::mount_rest(&mut build, &plan)?;
-    fresh::mount_all(&mut build, fresh, proc)?;
+    let terminals = fresh::mount_all(&mut build, fresh, proc)?;
     disks::mount_all(&mut build)?;
     masks::mount_all(&mut build)?;
+    devices::mount_all(&build, &devices)?;
+    build.in_memory.extend(build.memory.into_root());
     let view = View {
         warnings: build.warnings,
         in_memory: build.in_memory,
         spent: build.layers.into_spent(),
+        terminals,
     };
     Ok((build.root, view))
 }

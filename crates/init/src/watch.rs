@@ -31,20 +31,31 @@ pub struct Watch {
     page: u64,
     peak_memory: u64,
     disk_bytes: u64,
+    /// What the disks that are whole copies held at the start, which nobody wrote since.
+    copied_bytes: u64,
     next_look: u64,
     next_walk: u64,
+    /// Since when everything is held: then time does not count.
+    held_ns: Option<u64>,
 }
 
 impl Watch {
-    /// Watches a sandbox that starts now.
+    /// Watches a sandbox that starts now. `uppers` are those of [`Watch::upper_paths`].
     pub fn new(
         spec: &SandboxSpec,
         cgroups: Cgroups,
         in_memory: Vec<OwnedFd>,
         uppers: Vec<OwnedFd>,
-    ) -> Self {
+    ) -> io::Result<Self> {
         let now = clock::monotonic_ns();
-        Self {
+        let mut copied_bytes = 0u64;
+        for (disk, tree) in spec.disks.iter().zip(&uppers) {
+            if disk.copy_tree.is_some() {
+                let held = crate::walk::allocated_bytes(tree.as_fd())?;
+                copied_bytes = copied_bytes.saturating_add(held);
+            }
+        }
+        Ok(Self {
             limits: spec.limits,
             started_ns: now,
             cgroups,
@@ -53,8 +64,23 @@ impl Watch {
             page: rustix::param::page_size() as u64,
             peak_memory: 0,
             disk_bytes: 0,
+            copied_bytes,
             next_look: now,
             next_walk: now,
+            held_ns: None,
+        })
+    }
+
+    /// The wall clock's limit does not run from now on.
+    pub fn hold(&mut self) {
+        self.held_ns.get_or_insert(clock::monotonic_ns());
+    }
+
+    /// It runs again.
+    pub fn release(&mut self) {
+        if let Some(since) = self.held_ns.take() {
+            let held = clock::monotonic_ns().saturating_sub(since);
+            self.started_ns = self.started_ns.saturating_add(held);
         }
     }
 
@@ -89,8 +115,17 @@ impl Watch {
         Some(next.saturating_sub(now))
     }
 
+    /// How long it may still run, in milliseconds. `None`: as long as it likes, or it is held.
+    pub fn left_ms(&self) -> Option<u64> {
+        let left = self.wall_end()?.saturating_sub(clock::monotonic_ns());
+        Some(left / 1_000_000)
+    }
+
     fn wall_end(&self) -> Option<u64> {
         let wall = self.limits.wall_ms?.saturating_mul(1_000_000);
+        if self.held_ns.is_some() {
+            return None;
+        }
         Some(self.started_ns.saturating_add(wall))
     }
 
@@ -212,7 +247,7 @@ impl Watch {
         for upper in &self.uppers {
             bytes = bytes.saturating_add(crate::walk::allocated_bytes(upper.as_fd())?);
         }
-        self.disk_bytes = bytes;
+        self.disk_bytes = bytes.saturating_sub(self.copied_bytes);
         Ok(())
     }
 }

@@ -8,8 +8,8 @@
 use crate::codes::{PROTOCOL, SETUP};
 use crate::conn::{self, Conn, MAX_WORKER};
 use crate::protocol::{FromWorker, ToWorker};
-use forkpoint_fs::ops::{self, FsRequest};
-use forkpoint_fs::view;
+use forkpoint_fs::{ops, stream, view};
+use forkpoint_model::Result;
 use forkpoint_sys::{clone, signal};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -41,7 +41,18 @@ fn serve(request: ToWorker, mut fds: Vec<OwnedFd>, held: &mut Vec<OwnedFd>) {
     let reply = fds.remove(0);
     let mut mounted = None;
     let message = match request {
-        ToWorker::Files(request) => return work(request, &reply),
+        ToWorker::Files(request) => {
+            let request = || ops::execute(request).map(FromWorker::Files);
+            return work(request, &reply);
+        }
+        ToWorker::Stream(_) if fds.is_empty() => {
+            FromWorker::Failed(PROTOCOL.error("nothing to write to"))
+        }
+        ToWorker::Stream(request) => {
+            let output = fds.remove(0);
+            let request = || stream::execute(request, output).map(FromWorker::Streamed);
+            return work(request, &reply);
+        }
         ToWorker::View { stack, options } => match view::mount(&stack, &options) {
             Ok(view) => {
                 mounted = Some(view);
@@ -65,14 +76,14 @@ fn answer(reply: &OwnedFd, message: &FromWorker, fds: &[BorrowedFd<'_>]) {
 }
 
 /// Works in a process of its own, which is reaped by nobody: the worker ignores its children.
-fn work(request: FsRequest, reply: &OwnedFd) {
+fn work(request: impl FnOnce() -> Result<FromWorker>, reply: &OwnedFd) {
     match clone::fork(0) {
         Ok(Some(_)) => {}
         Ok(None) => {
             let done = signal::reset(&[signal::SIGCHLD])
                 .map_err(|e| SETUP.io("cannot reset signals", e))
-                .and_then(|()| ops::execute(request));
-            let message = done.map_or_else(FromWorker::Failed, FromWorker::Files);
+                .and_then(|()| request());
+            let message = done.unwrap_or_else(FromWorker::Failed);
             answer(reply, &message, &[]);
             clone::exit_now(0)
         }

@@ -8,6 +8,7 @@
 
 pub mod codes;
 pub mod commit;
+pub mod effect;
 pub mod error;
 pub mod ids;
 pub mod participant;

@@ -3,21 +3,35 @@
 //! came of it, so that a program (or an SDK in another language) can drive a strategy from outside.
 //!
 //! The driver answers each [`Action`] but `Finish` with exactly one event for that attempt:
-//! `Start` with [`Event::Finished`], [`Event::Failed`] or [`Event::Stopped`]; `Verify` with
+//! `Start` and `Fork` with [`Event::Finished`], [`Event::Failed`] or [`Event::Stopped`]; `Verify` with
 //! [`Event::Verified`], `Failed` or `Stopped`; `Score` with [`Event::Scored`], `Failed` or
-//! `Stopped`; `Commit` with [`Event::CommitResult`]. `Stop` has no answer of its own: it makes the
+//! `Stopped`; `Compare` with [`Event::Compared`], or `Stopped` for its left one; `Commit` with
+//! [`Event::CommitResult`]. `Stop` has no answer of its own: it makes the
 //! pending one come soon, as `Stopped` unless it was too late. Without a verify command the driver
 //! answers `Verify` at once with whether the attempt exited with 0; without a score command it
-//! answers `Score` at once with no score.
+//! answers `Score` at once with no score. A budget that is used up needs no event of its own: what it
+//! keeps from starting is `Failed`, and what it ends is `Stopped`.
 
+mod beam;
 mod best_of_n;
 mod book;
 mod first_wins;
+mod halving;
+mod nested;
+mod rank;
+mod refine;
 mod repeat;
+mod tournament;
 
-pub use best_of_n::{BestOfN, Direction};
+pub use beam::Beam;
+pub use best_of_n::BestOfN;
 pub use first_wins::FirstWins;
+pub use halving::Halving;
+pub use nested::{Nested, Policy, Round};
+pub use rank::Direction;
+pub use refine::Refine;
 pub use repeat::{all_pass, median};
+pub use tournament::Tournament;
 
 use serde::{Deserialize, Serialize};
 
@@ -65,6 +79,15 @@ pub enum Event {
         /// The attempt.
         attempt: u32,
     },
+    /// A comparison is over.
+    Compared {
+        /// The one shown on the left.
+        left: u32,
+        /// The one shown on the right.
+        right: u32,
+        /// What it said.
+        verdict: Comparison,
+    },
     /// What became of a commit.
     CommitResult {
         /// The attempt.
@@ -78,17 +101,50 @@ pub enum Event {
     Interrupted,
 }
 
+/// What a comparison of two attempts says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Comparison {
+    /// The left one is better.
+    Left,
+    /// The right one is better.
+    Right,
+    /// Neither is.
+    Tie,
+    /// It could not be said: the command failed.
+    Error,
+}
+
 /// What the driver must do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
-    /// Fork and run this attempt.
+    /// Run this attempt, forked from where the exploration began.
     Start(u32),
+    /// Fork an attempt off another one's sealed branch, which goes on from what that one left, and
+    /// run it.
+    Fork {
+        /// The new attempt. New attempts are numbered on from those of [`Event::Begin`], without gaps,
+        /// in the order in which they are forked.
+        attempt: u32,
+        /// The attempt whose branch it continues.
+        parent: u32,
+        /// Which of the attempts of [`Event::Begin`] it does again: its command and parameters.
+        trial: u32,
+    },
     /// Verify this attempt, whose branch is sealed.
     Verify(u32),
-    /// Score this attempt, which passed.
+    /// Score this attempt.
     Score(u32),
-    /// Kill what runs of this attempt: its command, its verifier or its score.
+    /// Say which of two attempts is better.
+    Compare {
+        /// Shown on the left; a stop names this one.
+        left: u32,
+        /// Shown on the right.
+        right: u32,
+    },
+    /// Kill what runs of this attempt: its command, its verifier, its score, or the comparison in
+    /// which it is the left one.
     Stop(u32),
     /// Commit this attempt (or only choose it, if the exploration is not to commit).
     Commit(u32),
@@ -109,4 +165,8 @@ pub trait Strategy {
 }
 
 #[cfg(test)]
+mod nested_tests;
+#[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tournament_tests;

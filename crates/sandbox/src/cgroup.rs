@@ -280,9 +280,14 @@ pub(crate) fn sweep(live: &dyn Fn(BranchId) -> bool) -> Result<u32> {
         };
         for entry in entries.flatten() {
             let name = entry.file_name();
-            let branch = name.to_str().and_then(branch_of);
-            // One that still holds processes is not removed by the kernel.
-            if branch.is_some_and(|id| !live(id)) && std::fs::remove_dir(entry.path()).is_ok() {
+            let Some((branch, maker)) = name.to_str().and_then(branch_of) else {
+                continue;
+            };
+            // One that its maker has not entered yet looks like one that was left, and other stores
+            // have branches too: it is the maker's as long as that lives. One that still holds
+            // processes is not removed by the kernel.
+            let left = !live(branch) && !Path::new("/proc").join(maker.to_string()).exists();
+            if left && std::fs::remove_dir(entry.path()).is_ok() {
                 removed += 1;
             }
         }
@@ -290,8 +295,10 @@ pub(crate) fn sweep(live: &dyn Fn(BranchId) -> bool) -> Result<u32> {
     Ok(removed)
 }
 
-fn branch_of(name: &str) -> Option<BranchId> {
-    name.strip_prefix(PREFIX)?.split('-').next()?.parse().ok()
+/// Of which branch a cgroup of this name is, and the process that made it.
+fn branch_of(name: &str) -> Option<(BranchId, u32)> {
+    let (branch, maker) = name.strip_prefix(PREFIX)?.split_once('-')?;
+    Some((branch.parse().ok()?, maker.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -327,7 +334,7 @@ mod tests {
     #[test]
     fn a_leftover_is_known_by_its_name() {
         let id = BranchId::from_bits(99);
-        assert_eq!(branch_of(&format!("forkpoint-{id}-123")), Some(id));
+        assert_eq!(branch_of(&format!("forkpoint-{id}-123")), Some((id, 123)));
         assert_eq!(branch_of("forkpoint-x-1"), None);
         assert_eq!(branch_of("session-1"), None);
     }

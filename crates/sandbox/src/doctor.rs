@@ -2,6 +2,8 @@
 
 mod checks;
 
+pub(crate) use checks::forbidden_by;
+
 use std::path::Path;
 
 /// How well something works here.

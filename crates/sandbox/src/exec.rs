@@ -2,8 +2,8 @@
 
 use crate::codes::{GONE, HOST_IO, PROTOCOL};
 use forkpoint_init::conn::{self, Conn, MAX_CONTROL};
-use forkpoint_init::protocol::{ExecMessage, FromInit, ToCommand, ToInit};
-use forkpoint_init::{ExitKind, ExitReport};
+use forkpoint_init::protocol::{ExecMessage, FromInit, TerminalMessage, ToCommand, ToInit};
+use forkpoint_init::{ExitKind, ExitReport, TerminalSpec};
 use forkpoint_model::Result;
 use forkpoint_sys::{clock, signal};
 use std::ffi::OsString;
@@ -26,11 +26,23 @@ pub struct ExecRequest {
     pub stdout: OwnedFd,
     /// Its standard error.
     pub stderr: OwnedFd,
-    /// Where its score is read from: appears as descriptor 3.
+    /// Where its score, or its proposal, is read from: appears as descriptor 3.
     pub score_fd: Option<OwnedFd>,
     /// Give it a session of its own, without a controlling terminal. Without, it shares the
     /// terminal of whoever started the sandbox.
     pub new_session: bool,
+    /// A terminal of the branch's own in place of some of the streams; what is given for those is
+    /// not used. The command leads a session and has it as its controlling terminal.
+    pub terminal: Option<Terminal>,
+}
+
+/// A terminal for a command.
+#[derive(Debug)]
+pub struct Terminal {
+    /// What it is like at first.
+    pub spec: TerminalSpec,
+    /// Which of standard input, output and error it is.
+    pub streams: [bool; 3],
 }
 
 /// A command that runs inside. Dropping it lets the command run on.
@@ -38,6 +50,9 @@ pub struct ExecRequest {
 pub struct Running {
     reply: Conn,
     began_ns: u64,
+    terminal: Option<OwnedFd>,
+    /// How it ended, where that was learned in place of its terminal.
+    early: Option<ExitReport>,
 }
 
 /// The message and the descriptors of a request.
@@ -59,6 +74,10 @@ pub(crate) fn message(request: ExecRequest) -> (ToInit, Vec<OwnedFd>) {
         cwd: request.cwd.as_path().into(),
         score,
         new_session: request.new_session,
+        terminal: request.terminal.map(|terminal| TerminalMessage {
+            spec: terminal.spec,
+            streams: terminal.streams,
+        }),
     };
     (ToInit::Exec(message), streams)
 }
@@ -68,7 +87,32 @@ impl Running {
         Self {
             reply: Conn::new(reply, MAX_CONTROL),
             began_ns: clock::monotonic_ns(),
+            terminal: None,
+            early: None,
         }
+    }
+
+    /// Waits for the terminal, or for the word that there will be none.
+    pub(crate) fn expect_terminal(&mut self) -> Result<()> {
+        match self.reply.receive::<FromInit>() {
+            Ok(Some((FromInit::Terminal, mut fds))) => self.terminal = fds.pop(),
+            Ok(Some((FromInit::Exited(report), _))) => self.early = Some(report),
+            Ok(Some((FromInit::Failed(error), _))) => return Err(error),
+            Ok(Some(_)) => {
+                return Err(PROTOCOL.error("init answered a command with something else"));
+            }
+            // Killed meanwhile, which `wait` tells.
+            Ok(None) => {}
+            Err(e) if e.kind() == io::ErrorKind::ConnectionReset => {}
+            Err(e) => return Err(HOST_IO.io("cannot hear of the command's terminal", e)),
+        }
+        Ok(())
+    }
+
+    /// The controlling end of its terminal, where it has one: once. Closing it hangs the terminal
+    /// up.
+    pub fn take_terminal(&mut self) -> Option<OwnedFd> {
+        self.terminal.take()
     }
 
     /// Waits until it ends. A command whose sandbox is killed ends by SIGKILL.
@@ -80,6 +124,9 @@ impl Running {
             peak_memory_bytes: 0,
             left_running: 0,
         };
+        if let Some(report) = self.early {
+            return Ok(report);
+        }
         match self.reply.receive::<FromInit>() {
             Ok(Some((FromInit::Exited(report), _))) => Ok(report),
             Ok(Some((FromInit::Failed(error), _))) => Err(error),
@@ -92,7 +139,17 @@ impl Running {
 
     /// Sends it a signal; nothing happens where it has ended.
     pub fn signal(&self, sig: i32) -> Result<()> {
-        match conn::send(self.reply.as_fd(), &ToCommand::Signal(sig), &[]) {
+        self.tell(&ToCommand::Signal(sig))
+    }
+
+    /// Sends a signal to its process group, as a key on a terminal does; to it alone where it leads
+    /// none. Nothing happens where it has ended.
+    pub fn signal_group(&self, sig: i32) -> Result<()> {
+        self.tell(&ToCommand::SignalGroup(sig))
+    }
+
+    fn tell(&self, message: &ToCommand) -> Result<()> {
+        match conn::send(self.reply.as_fd(), message, &[]) {
             Ok(()) => Ok(()),
             Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             Err(e) => Err(GONE.io("cannot reach the command", e)),

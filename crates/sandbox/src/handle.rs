@@ -1,7 +1,9 @@
 //! The host-side handle of one running sandbox.
 
+use crate::ahead;
 use crate::cgroup::{self, CgroupSet};
 use crate::codes::{BAD_SPEC, GONE, HOST_IO, PROTOCOL, SETUP};
+use crate::door::Asked;
 use crate::exec::{self, ExecRequest, Running};
 use crate::launch::{self, Started};
 use crate::process;
@@ -55,19 +57,37 @@ fn reap_orphans() {
 impl Sandbox {
     /// Starts a sandbox; returns when its views are mounted.
     pub fn start(spec: SandboxSpec) -> Result<Sandbox> {
+        Self::start_known(spec, |_| Ok(()))
+    }
+
+    /// As [`Sandbox::start`], and says which process it is as soon as there is one that has been
+    /// told what to build: `known` is called while the views are being mounted. If it fails, the
+    /// process is killed and the error returned; if the views cannot be mounted, the process that
+    /// was made known is dead.
+    pub fn start_known(
+        spec: SandboxSpec,
+        known: impl FnOnce(&ProcessIdentity) -> Result<()>,
+    ) -> Result<Sandbox> {
         check(&spec)?;
         reap_orphans();
         let mut warnings = Vec::new();
         let cgroups = CgroupSet::make(spec.branch, &spec.limits, &mut warnings);
         let listener = spec.control_socket.as_deref().map(listen).transpose()?;
-        let started = launch::start(
-            "init",
-            &spec.identity,
-            cgroups.v2(),
-            Some(spec.root_upper.as_path()),
+        let ahead = match cgroups.kinds().is_empty() {
+            true => ahead::taken(&spec.identity),
+            // Init is a member of its cgroups before it has any child.
+            false => None,
+        };
+        let begun = ahead.is_some();
+        let started = ahead.map_or_else(
+            || {
+                let near = Some(spec.root_upper.as_path());
+                launch::start("init", &spec.identity, cgroups.v2(), near)
+            },
+            Ok,
         );
         let started = started.inspect_err(|_| cgroups.remove())?;
-        match begin(spec, started, listener, &cgroups) {
+        match begin(spec, started, begun, listener, &cgroups, known) {
             Ok((process, pidfd, control, more)) => {
                 warnings.extend(more);
                 Ok(Sandbox {
@@ -126,8 +146,13 @@ impl Sandbox {
         if request.argv.is_empty() {
             return Err(BAD_SPEC.error("a command needs a program"));
         }
+        let terminal = request.terminal.is_some();
         let (message, streams) = exec::message(request);
-        Ok(Running::new(self.ask(&message, &streams)?))
+        let mut running = Running::new(self.ask(&message, &streams)?);
+        if terminal {
+            running.expect_terminal()?;
+        }
+        Ok(running)
     }
 
     /// Stops every process inside; returns when none can make progress.
@@ -135,14 +160,65 @@ impl Sandbox {
         self.done(&ToInit::Freeze)
     }
 
+    /// As [`Sandbox::freeze`], until [`Sandbox::thaw`] or the end of this handle, however it comes:
+    /// what is held does not stay so because its holder died.
+    pub fn hold(&self) -> Result<()> {
+        self.done(&ToInit::Hold)
+    }
+
     /// Lets what [`Sandbox::freeze`] stopped go on.
     pub fn thaw(&self) -> Result<()> {
         self.done(&ToInit::Thaw)
     }
 
+    /// Stops every process inside until [`Sandbox::resume`], whatever becomes of this handle.
+    pub fn pause(&self) -> Result<()> {
+        self.done(&ToInit::Pause)
+    }
+
+    /// Lets a paused sandbox go on.
+    pub fn resume(&self) -> Result<()> {
+        self.done(&ToInit::Resume)
+    }
+
+    /// Whether it is paused.
+    pub fn is_paused(&self) -> Result<bool> {
+        match self.call(&ToInit::IsPaused, None)? {
+            FromInit::Paused(paused) => Ok(paused),
+            FromInit::Failed(e) => Err(e),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Connects to a port of the loopback inside. The connection does not block and may still be in
+    /// the making: writable when it is made or has failed.
+    pub fn connect(&self, port: u16, ipv6: bool) -> Result<OwnedFd> {
+        let mut conn = Conn::new(self.ask(&ToInit::Connect { port, ipv6 }, &[])?, MAX_CONTROL);
+        match conn.receive::<FromInit>() {
+            Ok(Some((FromInit::Connected, mut fds))) => fds.pop().ok_or_else(unexpected),
+            Ok(Some((FromInit::Failed(e), _))) => Err(e),
+            Ok(Some(_)) => Err(unexpected()),
+            Ok(None) => Err(gone()),
+            Err(e) => Err(HOST_IO.io("cannot hear init's answer", e)),
+        }
+    }
+
+    /// Asks for the branch's socket. Does not wait: the answer is taken when it is there.
+    pub fn ask_for_socket(&self) -> Result<Asked> {
+        let io = |e| HOST_IO.io("cannot copy a descriptor", e);
+        let ended = self.pidfd.try_clone().map_err(io)?;
+        Ok(Asked::new(self.ask(&ToInit::BranchSocket, &[])?, ended))
+    }
+
     /// What it takes now.
     pub fn usage(&self) -> Result<Usage> {
         self.usage_within(true, None)
+    }
+
+    /// As [`Sandbox::usage`], without a walk over what was written: its `disk_bytes` is 0 where nothing
+    /// else asked for it.
+    pub fn load(&self) -> Result<Usage> {
+        self.usage_within(false, None)
     }
 
     /// Kills everything inside; returns when nothing lives. Can be called again.
@@ -238,11 +314,11 @@ impl Drop for Sandbox {
     }
 }
 
-fn gone() -> Error {
+pub(crate) fn gone() -> Error {
     GONE.error("the sandbox has ended")
 }
 
-fn unexpected() -> Error {
+pub(crate) fn unexpected() -> Error {
     PROTOCOL.error("init answered with something else")
 }
 
@@ -266,6 +342,9 @@ fn check(spec: &SandboxSpec) -> Result<()> {
     for path in &spec.masks {
         absolute(path, "a path to mask")?;
     }
+    for path in &spec.devices {
+        absolute(path, "a device")?;
+    }
     for (source, target) in &spec.verify_mounts {
         absolute(source, "a mount's source")?;
         absolute(target, "a mount's target")?;
@@ -275,30 +354,33 @@ fn check(spec: &SandboxSpec) -> Result<()> {
 
 type Begun = (ProcessIdentity, OwnedFd, OwnedFd, Vec<String>);
 
-/// Tells a launched init what to build and waits until it is built. On an error it is dead.
+/// Tells a launched init, begun already or not, what to build and waits until it is built. On an
+/// error it is dead.
 fn begin(
     spec: SandboxSpec,
-    started: Started,
+    mut started: Started,
+    begun: bool,
     listener: Option<OwnedFd>,
     cgroups: &CgroupSet,
+    known: impl FnOnce(&ProcessIdentity) -> Result<()>,
 ) -> Result<Begun> {
-    let Started {
-        mut launched,
-        socket,
-    } = started;
     let result = (|| {
-        cgroups.add(launched.child.pid)?;
-        launched
-            .go()
-            .map_err(|e| HOST_IO.io("cannot let init go", e))?;
-        let process = process::identify(launched.child.pid)?;
-        let mut conn = Conn::new(socket, MAX_CONTROL);
-        let warnings = tell(spec, &mut conn, listener, cgroups)?;
-        Ok((process, conn.into_socket(), warnings))
+        let pid = started.launched.child.pid;
+        if !begun {
+            cgroups.add(pid)?;
+            launch::begin(&mut started, &spec.identity)?;
+        }
+        let process = process::identify(pid)?;
+        tell(spec, started.socket.as_fd(), listener, cgroups)?;
+        known(&process)?;
+        Ok(process)
     })();
+    let Started { launched, socket } = started;
+    let mut conn = Conn::new(socket, MAX_CONTROL);
+    let result = result.and_then(|process| Ok((process, built(&mut conn)?)));
     let pidfd = launched.child.pidfd;
     match result {
-        Ok((process, control, warnings)) => Ok((process, pidfd, control, warnings)),
+        Ok((process, warnings)) => Ok((process, pidfd, conn.into_socket(), warnings)),
         Err(e) => {
             process::kill(pidfd.as_fd())?;
             clone::reap(pidfd.as_fd()).map_err(|e| HOST_IO.io("cannot reap init", e))?;
@@ -309,10 +391,10 @@ fn begin(
 
 fn tell(
     spec: SandboxSpec,
-    conn: &mut Conn,
+    socket: BorrowedFd<'_>,
     listener: Option<OwnedFd>,
     cgroups: &CgroupSet,
-) -> Result<Vec<String>> {
+) -> Result<()> {
     let setup = Setup {
         spec,
         listener: listener.is_some(),
@@ -320,18 +402,22 @@ fn tell(
     };
     let mut fds: Vec<BorrowedFd<'_>> = listener.iter().map(AsFd::as_fd).collect();
     fds.extend(cgroups.fds());
+    match conn::send(socket, &setup, &fds) {
+        Ok(()) => Ok(()),
+        // Its last words may be there to be read.
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(e) => Err(HOST_IO.io("cannot tell init what to build", e)),
+    }
+}
+
+/// Waits until it is built; what could not be captured is returned.
+fn built(conn: &mut Conn) -> Result<Vec<String>> {
     let dead = |e: io::Error| match e.raw_os_error() {
         Some(_) => SETUP
             .io("init could not be executed", e)
             .hint("run `forkpoint doctor`"),
         None => PROTOCOL.io("init does not speak as it should", e),
     };
-    match conn::send(conn.as_fd(), &setup, &fds) {
-        Ok(()) => {}
-        // Its last words may be there to be read.
-        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {}
-        Err(e) => return Err(HOST_IO.io("cannot tell init what to build", e)),
-    }
     match conn.receive::<Ready>().map_err(dead)? {
         Some((Ready::Started(warnings), _)) => Ok(warnings),
         Some((Ready::Failed(error), _)) => Err(error),

@@ -2,7 +2,8 @@
 //! mapped.
 
 use crate::codes::{HOST_IO, NO_NAMESPACES};
-use forkpoint_init::{IdRange, Identity};
+use forkpoint_init::protocol::Begin;
+use forkpoint_init::{IdRange, Identity, conn};
 use forkpoint_model::Result;
 use forkpoint_sys::clone::{self, Launch, Launched, namespace};
 use rustix::fs::{Mode, OFlags};
@@ -72,6 +73,23 @@ pub(crate) fn start(
     })
 }
 
+/// Lets a started init execute, and begin with what depends on its identity alone.
+pub(crate) fn begin(started: &mut Started, identity: &Identity) -> Result<()> {
+    started
+        .launched
+        .go()
+        .map_err(|e| HOST_IO.io("cannot let init go", e))?;
+    let begin = Begin {
+        identity: identity.clone(),
+    };
+    match conn::send(started.socket.as_fd(), &begin, &[]) {
+        Ok(()) => Ok(()),
+        // Its last words may be there to be read.
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(e) => Err(HOST_IO.io("cannot tell init whose branch it is", e)),
+    }
+}
+
 fn text(text: &str) -> Result<CString> {
     CString::new(text).map_err(|e| HOST_IO.io("cannot name init's mode", e))
 }
@@ -79,7 +97,10 @@ fn text(text: &str) -> Result<CString> {
 fn refused(identity: &Identity, e: &io::Error) -> forkpoint_model::Error {
     let error = NO_NAMESPACES.io("the kernel refuses new namespaces", e);
     if identity.rootless() {
-        error.hint("run `forkpoint doctor`: it tries user namespaces and names the setting that forbids them")
+        error.hint(format!(
+            "{} (`forkpoint doctor` tries the rest)",
+            crate::doctor::forbidden_by()
+        ))
     } else {
         error.hint("root without CAP_SYS_ADMIN (a container?) cannot make them: run as an ordinary user, or with `--privileged`")
     }

@@ -8,9 +8,11 @@
 //! directories and starts processes over them.
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod cgroup;
 pub mod codes;
 mod doctor;
+mod door;
 mod environment;
 mod exec;
 mod handle;
@@ -19,14 +21,16 @@ mod launch;
 mod process;
 mod worker;
 
+pub use ahead::{start_ahead, stop_ahead};
 pub use doctor::{Check, CheckState, doctor};
+pub use door::{Asked, Door};
 pub use environment::{default_masks, identity, is_secret_env};
-pub use exec::{ExecRequest, Running};
+pub use exec::{ExecRequest, Running, Terminal};
 pub use forkpoint_init::{
-    DiskMount, ExitKind, ExitReport, FinalUsage, IdRange, Identity, Limit, Limits, Network,
-    ProcessIdentity, SandboxSpec, Usage,
+    DiskMount, ExitKind, ExitReport, FinalUsage, IdRange, Identity, Limit, Limits, Modes, Network,
+    ProcessIdentity, SandboxSpec, TerminalSpec, Usage,
 };
 pub use handle::{Sandbox, sweep};
 pub use image::keep_program_in;
-pub use process::{is_alive, kill_process};
+pub use process::{is_alive, kill_process, process_end};
 pub use worker::Worker;

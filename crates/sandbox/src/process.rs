@@ -109,6 +109,12 @@ pub fn is_alive(process: &ProcessIdentity) -> Result<bool> {
     Ok(open(process)?.is_some())
 }
 
+/// Readable once that very process, an init, is dead, and with it everything inside. `None`: it is
+/// gone already.
+pub fn process_end(process: &ProcessIdentity) -> Result<Option<OwnedFd>> {
+    open(process)
+}
+
 /// Kills that very process, an init and with it everything inside, and waits until it is dead.
 /// `false`: it was gone already.
 pub fn kill_process(process: &ProcessIdentity) -> Result<bool> {

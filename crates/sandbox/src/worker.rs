@@ -3,6 +3,7 @@
 use crate::codes::{GONE, HOST_IO, PROTOCOL};
 use crate::{launch, process};
 use forkpoint_fs::ops::{FsRequest, FsResponse};
+use forkpoint_fs::stream::{StreamRequest, StreamResponse};
 use forkpoint_fs::{MountOptions, Stack};
 use forkpoint_init::Identity;
 use forkpoint_init::conn::{self, Conn, MAX_WORKER};
@@ -41,6 +42,16 @@ impl Worker {
     pub fn call(&self, request: FsRequest) -> Result<FsResponse> {
         match self.ask(&ToWorker::Files(request), &[])? {
             (FromWorker::Files(response), _) => Ok(response),
+            (FromWorker::Failed(error), _) => Err(error),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Performs a request there whose result is written to `output`, of which no other copy should be
+    /// kept by somebody who waits for its end.
+    pub fn stream(&self, request: StreamRequest, output: BorrowedFd<'_>) -> Result<StreamResponse> {
+        match self.ask(&ToWorker::Stream(request), &[output])? {
+            (FromWorker::Streamed(response), _) => Ok(response),
             (FromWorker::Failed(error), _) => Err(error),
             _ => Err(unexpected()),
         }

@@ -310,30 +310,6 @@ fn other_sandboxes_work_inside() {
 }
 
 #[test]
-fn the_branch_s_socket_says_who_it_is_and_takes_no_descriptors() {
-    if !has("python3") {
-        eprintln!("SKIP: no python3 to speak to it");
-        return;
-    }
-    let place = Place::new();
-    let mut spec = place.spec();
-    spec.branch_socket = true;
-    let branch = spec.branch;
-    let sandbox = start(spec);
-    let talk = "import socket,array,os\n\
-        s=socket.socket(socket.AF_UNIX); s.connect('/run/forkpoint/sock')\n\
-        s.sendall(b'{\"op\":\"info\"}\\n'); print(s.recv(999).decode(),end='')\n\
-        s.sendall(b'{\"op\":\"commit\"}\\n'); print('error' in s.recv(999).decode())\n\
-        r,w=os.pipe()\n\
-        try:\n s.sendmsg([b'{\"op\":\"info\"}\\n'],[(socket.SOL_SOCKET,socket.SCM_RIGHTS,array.array('i',[w]))]); s.recv(999)\n\
-        except OSError as e: pass\n\
-        os.close(w); print(os.read(r,1))";
-    let output = run(&sandbox, &["python3", "-c", talk], Path::new("/"));
-    let expected = format!("{{\"branch\":\"{branch}\"}}\nTrue\nb''\n");
-    assert_eq!(output.out, expected, "{output:?}");
-}
-
-#[test]
 fn a_symbolic_link_left_by_a_preparation_leads_nowhere() {
     let place = Place::new();
     // A preparation that replaced a directory the disk lies in, as far as it can.

@@ -151,6 +151,22 @@ fn a_frozen_branch_makes_no_progress() {
     assert_eq!(running.wait().expect("wait").status, ExitKind::Signal(9));
 }
 
+/// A parent waits for the child of its vfork without a signal reaching it, and the child may be
+/// stopped before it runs a program. Shells, make and `posix_spawn` start every command this way.
+#[test]
+fn what_starts_commands_without_end_freezes_every_time() {
+    let place = Place::new();
+    let sandbox = place.start();
+    let loops = "for i in 1 2 3; do (while :; do /bin/true; done) & done; wait";
+    let running = spawn(&sandbox, loops);
+    for _ in 0..200 {
+        sandbox.freeze().expect("freeze");
+        sandbox.thaw().expect("thaw");
+    }
+    sandbox.kill().expect("kill");
+    assert_eq!(running.wait().expect("wait").status, ExitKind::Signal(9));
+}
+
 #[test]
 fn many_threads_start_sandboxes() {
     std::thread::scope(|scope| {
@@ -319,11 +335,26 @@ fn cgroups_of_dead_runs_are_swept() {
     spec.limits.pids = Some(100);
     let branch = spec.branch;
     let sandbox = start(spec);
-    // As a starter that is killed leaves it.
-    assert!(kill_process(sandbox.process()).expect("kill"));
-    assert_eq!(
-        forkpoint_sandbox::sweep(&|id| id != branch).expect("sweep"),
-        1
-    );
+    let pid = sandbox.process().pid;
+    let own = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("cgroups");
+    let pids = own.lines().find(|line| line.contains(":pids:"));
+    let Some(path) = pids.and_then(|line| line.splitn(3, ':').nth(2)) else {
+        eprintln!("SKIP: this machine has no pids controller of its own");
+        return;
+    };
+    let own = Path::new("/sys/fs/cgroup/pids").join(path.trim_start_matches('/'));
+    // As a starter that was killed leaves one, and as one that is just starting makes one.
+    let mut dead = std::process::Command::new("true").spawn().expect("true");
+    dead.wait().expect("wait");
+    let beside = |maker: u32| own.with_file_name(format!("forkpoint-{branch}-{maker}"));
+    let (left, fresh) = (beside(dead.id()), beside(1));
+    std::fs::create_dir(&left).expect("mkdir");
+    std::fs::create_dir(&fresh).expect("mkdir");
+    forkpoint_sandbox::sweep(&|id| id != branch).expect("sweep");
+    assert!(!left.exists(), "its maker is dead");
+    assert!(fresh.exists(), "its maker lives, and will enter it");
+    assert!(own.exists());
+    std::fs::remove_dir(&fresh).expect("rmdir");
+    sandbox.kill().expect("kill");
     drop(sandbox);
 }

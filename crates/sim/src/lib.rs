@@ -11,12 +11,14 @@
 mod check;
 mod disk;
 mod driver;
+mod effects;
 mod oracle;
 mod rng;
 mod rows;
 mod sim;
 mod steps;
 
+pub use effects::{EffectStats, Removed, run_effects};
 pub use sim::{Stats, run};
 
 use std::fmt;

@@ -118,18 +118,16 @@ impl FakeStore {
     }
 
     pub(crate) fn transition(&mut self, b: BranchId, event: &BranchEvent) -> Result<()> {
-        let full = match event {
-            BranchEvent::AbortRequested => !self.is(Breakage::AbortNotDurable),
-            BranchEvent::Drained { .. } => !self.is(Breakage::AbortNotDurable),
-            _ => false,
-        };
+        // The end of an abort is not synced: what is found aborting is drained again.
+        let full = *event == BranchEvent::AbortRequested && !self.is(Breakage::AbortNotDurable);
         self.write(full, |rows| rows.transition(b, event))
     }
 
     pub(crate) fn reserve(&mut self, plan: &CommitPlan) -> Result<Result<(), Lost>> {
         let looks = !self.is(Breakage::DecideWithoutLooking);
         let unique = !self.is(Breakage::ReservationNotUnique) && looks;
-        self.write(true, |rows| {
+        // Not synced: what is staged without a row is in doubt, and aborted.
+        self.write(false, |rows| {
             match rows.txns.get(&plan.txn).map(|t| &t.phase) {
                 Some(DurablePhase::Reserved) => return Ok(Ok(())),
                 Some(_) => return Ok(Err(Lost::Fenced)),

@@ -1,33 +1,63 @@
 //! Branch rows: adding many at once, the state machine's transitions, and other changes.
 
 use crate::{
-    BranchRecord, Durability, NetworkKind, Store, codes,
+    BranchRecord, Durability, NetworkKind, ProcessRecord, SharedRecord, Store, codes,
     row::{Reader, key, list_json, rows, signed, sql, sql_error, to_json},
 };
 use forkpoint_model::state::{BranchEvent, BranchState, ForkLayer, step};
 use forkpoint_model::{
     BranchId, CheckpointId, Epoch, ExplorationId, Generation, GroupId, Result, Source, WorldId,
 };
-use rusqlite::params;
+use rusqlite::types::Value;
+use rusqlite::{params, params_from_iter};
 
 /// The columns of a branch in the order of [`read_branch`]; the world is joined for `stale`.
 pub(crate) const BRANCH: &str = "SELECT b.id, b.name, b.world, b.parent_kind, b.parent, \
     b.generation, b.group_id, b.exploration, b.attempt, b.state, b.epoch, b.stacks, b.root_layers, \
     b.stamp_ns, b.durable, b.layer, b.network, b.uncaptured, b.verified, b.reason, b.process, \
-    b.created_ns, b.ended_ns, b.retained, b.bytes, b.detail, w.head \
+    b.created_ns, b.ended_ns, b.retained, b.bytes, b.detail, b.position, b.overlay, b.overlays, w.head \
     FROM branches b JOIN worlds w ON w.id = b.world";
 
-const INSERT: &str = "INSERT INTO branches (id, name, world, parent_kind, parent, generation, \
-    group_id, exploration, attempt, state, epoch, stacks, root_layers, stamp_ns, durable, layer, \
-    network, uncaptured, verified, reason, process, created_ns, ended_ns, retained, bytes, detail) \
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, \
-    ?20, ?21, ?22, ?23, ?24, ?25, ?26)";
+/// The columns of a branch's row, in the order of [`values`].
+const COLUMNS: [&str; 29] = [
+    "id",
+    "name",
+    "world",
+    "parent_kind",
+    "parent",
+    "generation",
+    "group_id",
+    "exploration",
+    "attempt",
+    "state",
+    "epoch",
+    "stacks",
+    "root_layers",
+    "stamp_ns",
+    "durable",
+    "layer",
+    "network",
+    "uncaptured",
+    "verified",
+    "reason",
+    "process",
+    "created_ns",
+    "ended_ns",
+    "retained",
+    "bytes",
+    "detail",
+    "position",
+    "overlay",
+    "overlays",
+];
 
-const UPDATE: &str = "UPDATE branches SET name = ?2, world = ?3, parent_kind = ?4, parent = ?5, \
-    generation = ?6, group_id = ?7, exploration = ?8, attempt = ?9, state = ?10, epoch = ?11, \
-    stacks = ?12, root_layers = ?13, stamp_ns = ?14, durable = ?15, layer = ?16, network = ?17, \
-    uncaptured = ?18, verified = ?19, reason = ?20, process = ?21, created_ns = ?22, \
-    ended_ns = ?23, retained = ?24, bytes = ?25, detail = ?26 WHERE id = ?1";
+pub(crate) const INSERT: &str = "INSERT INTO branches (id, name, world, parent_kind, parent, generation, \
+    group_id, exploration, attempt, state, epoch, stacks, root_layers, stamp_ns, durable, layer, \
+    network, uncaptured, verified, reason, process, created_ns, ended_ns, retained, bytes, detail, \
+    position, overlay, overlays) \
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, \
+    ?20, ?21, ?22, ?23, ?24, ?25, ?26, \
+    coalesce(?27, (SELECT position FROM worlds WHERE id = ?3)), ?28, ?29)";
 
 impl Store {
     /// Adds a branch.
@@ -38,9 +68,7 @@ impl Store {
     /// Adds branches, all or none. FP0110 if an identifier is taken (draw another) or a name is.
     pub fn insert_branches(&self, branches: &[BranchRecord]) -> Result<()> {
         self.write(Durability::Normal, |_| {
-            branches
-                .iter()
-                .try_for_each(|branch| self.put(INSERT, branch))
+            branches.iter().try_for_each(|branch| self.add(branch))
         })
     }
 
@@ -86,8 +114,9 @@ impl Store {
         };
         let durability = self.durability(durability);
         self.write(durability, |_| {
-            let mut branch = self.branch(id)?;
-            let next = step(&branch.context(), event)?;
+            let before = self.branch(id)?;
+            let next = step(&before.context(), event)?;
+            let mut branch = before.clone();
             change(&mut branch);
             branch.id = id;
             branch.state = next.state;
@@ -106,7 +135,7 @@ impl Store {
             {
                 branch.verified = None;
             }
-            self.put(UPDATE, &branch)?;
+            self.rewrite(&before, &branch)?;
             self.branch(id)
         })
     }
@@ -126,8 +155,24 @@ impl Store {
             branch.id = id;
             branch.state = before.state;
             branch.epoch = before.epoch;
-            self.put(UPDATE, &branch)?;
+            self.rewrite(&before, &branch)?;
             self.branch(id)
+        })
+    }
+
+    /// Records the process of a branch. Of all changes the most frequent, so that it writes nothing
+    /// but that. FP0108 if there is no such branch.
+    pub fn set_process(&self, id: BranchId, process: &ProcessRecord) -> Result<()> {
+        let durability = self.durability(Durability::Normal);
+        self.write(durability, |_| {
+            let changed = self
+                .cached("UPDATE branches SET process = ?2 WHERE id = ?1")?
+                .execute(params![key(id.bits()), to_json(process)?])
+                .map_err(sql("recording a process"))?;
+            match changed {
+                0 => Err(codes::NOT_FOUND.error(format!("there is no branch {id}"))),
+                _ => Ok(()),
+            }
         })
     }
 
@@ -149,45 +194,36 @@ impl Store {
         })
     }
 
-    fn put(&self, statement: &str, b: &BranchRecord) -> Result<()> {
-        let (parent_kind, parent) = match b.parent {
-            Source::Head(generation) => ("head", signed(generation.0)),
-            Source::Branch(id) => ("branch", key(id.bits())),
-            Source::Checkpoint(id) => ("checkpoint", key(id.bits())),
-        };
-        let layer = match b.layer {
-            ForkLayer::Effect => "effect",
-            ForkLayer::Reasoning => "reasoning",
-        };
-        self.cached(statement)?
-            .execute(params![
-                key(b.id.bits()),
-                b.name,
-                key(b.world.bits()),
-                parent_kind,
-                parent,
-                signed(b.generation.0),
-                b.group.map(|g| key(g.bits())),
-                b.exploration.map(|(x, _)| key(x.bits())),
-                b.exploration.map(|(_, i)| i),
-                b.state.as_str(),
-                signed(b.epoch.0),
-                list_json(&b.stacks)?,
-                list_json(&b.root_layers)?,
-                b.stamp_ns,
-                b.durable,
-                layer,
-                b.network.as_str(),
-                list_json(&b.uncaptured)?,
-                b.verified.as_ref().map(to_json).transpose()?,
-                b.reason,
-                b.process.as_ref().map(to_json).transpose()?,
-                b.created_ns,
-                b.ended_ns,
-                b.retained,
-                b.bytes.map(signed),
-                b.detail,
-            ])
+    fn add(&self, b: &BranchRecord) -> Result<()> {
+        self.cached(INSERT)?
+            .execute(params_from_iter(values(b)?))
+            .map_err(|e| self.explain_taken(b, e))?;
+        Ok(())
+    }
+
+    /// Writes what differs, and nothing else: SQLite writes a page of every index of whose columns one
+    /// is assigned to, also where its value stays the same.
+    fn rewrite(&self, before: &BranchRecord, b: &BranchRecord) -> Result<()> {
+        let changed: Vec<_> = COLUMNS
+            .iter()
+            .zip(values(before)?.into_iter().zip(values(b)?))
+            .filter(|(_, (old, new))| old != new)
+            // A position is not taken back: without one, the row's stays.
+            .filter(|(name, (_, new))| **name != "position" || *new != Value::Null)
+            .map(|(name, (_, new))| (*name, new))
+            .collect();
+        if changed.is_empty() {
+            return Ok(());
+        }
+        let list: Vec<_> = changed
+            .iter()
+            .map(|(name, _)| format!("{name} = ?"))
+            .collect();
+        let text = format!("UPDATE branches SET {} WHERE id = ?", list.join(", "));
+        let id = Value::Integer(key(b.id.bits()));
+        let params = changed.into_iter().map(|(_, value)| value).chain([id]);
+        self.cached(&text)?
+            .execute(params_from_iter(params))
             .map_err(|e| self.explain_taken(b, e))?;
         Ok(())
     }
@@ -205,6 +241,51 @@ impl Store {
             _ => sql_error("writing a branch", &e),
         }
     }
+}
+
+/// A branch as the values of its row.
+fn values(b: &BranchRecord) -> Result<[Value; COLUMNS.len()]> {
+    let (parent_kind, parent) = match b.parent {
+        Source::Head(generation) => ("head", signed(generation.0)),
+        Source::Branch(id) => ("branch", key(id.bits())),
+        Source::Checkpoint(id) => ("checkpoint", key(id.bits())),
+    };
+    let layer = match b.layer {
+        ForkLayer::Effect => "effect",
+        ForkLayer::Reasoning => "reasoning",
+    };
+    let text = |text: &str| Value::Text(text.to_owned());
+    Ok([
+        key(b.id.bits()).into(),
+        b.name.clone().into(),
+        key(b.world.bits()).into(),
+        text(parent_kind),
+        parent.into(),
+        signed(b.generation.0).into(),
+        b.group.map(|g| key(g.bits())).into(),
+        b.exploration.map(|(x, _)| key(x.bits())).into(),
+        b.exploration.map(|(_, i)| i64::from(i)).into(),
+        text(b.state.as_str()),
+        signed(b.epoch.0).into(),
+        list_json(&b.stacks)?.into(),
+        list_json(&b.root_layers)?.into(),
+        b.stamp_ns.into(),
+        b.durable.into(),
+        text(layer),
+        text(b.network.as_str()),
+        list_json(&b.uncaptured)?.into(),
+        b.verified.as_ref().map(to_json).transpose()?.into(),
+        b.reason.clone().into(),
+        b.process.as_ref().map(to_json).transpose()?.into(),
+        b.created_ns.into(),
+        b.ended_ns.into(),
+        b.retained.into(),
+        b.bytes.map(signed).into(),
+        b.detail.clone().into(),
+        b.shared.position.map(signed).into(),
+        b.shared.overlay.map(signed).into(),
+        list_json(&b.shared.overlays)?.into(),
+    ])
 }
 
 /// What the number in the column `parent` is.
@@ -269,6 +350,11 @@ pub(crate) fn read_branch(r: &mut Reader<'_, '_>) -> Result<BranchRecord> {
         retained: r.get()?,
         bytes: r.get::<Option<i64>>()?.map(i64::cast_unsigned),
         detail: r.get()?,
+        shared: SharedRecord {
+            position: Some(r.unsigned()?),
+            overlay: r.get::<Option<i64>>()?.map(i64::cast_unsigned),
+            overlays: r.list()?,
+        },
         ..BranchRecord::new(id, world, parent, generation)
     };
     let head = Generation(r.unsigned()?);

@@ -5,7 +5,11 @@ use forkpoint_model::{Code, Kind};
 /// The store's directory or database cannot be opened or created.
 pub const CANNOT_OPEN: Code = Code::new("FP0101", Kind::Io, "the store cannot be opened");
 /// The store was written by a newer Forkpoint.
-pub const NEWER: Code = Code::new("FP0102", Kind::Data, "the store is of a newer version");
+pub const NEWER: Code = Code::new(
+    "FP0102",
+    Kind::Unavailable,
+    "the store is of a newer version",
+);
 /// The store's directory belongs to someone else, or others can enter it.
 pub const NOT_PRIVATE: Code = Code::new("FP0103", Kind::Unavailable, "the store is not private");
 /// The database is damaged or is something else.
@@ -28,6 +32,14 @@ pub const COMMIT_STATE: Code = Code::new(
     Kind::Conflict,
     "not possible in this state of the commit",
 );
+/// The branch's epoch is over: it was sealed, or never had an effect path.
+pub const FENCED: Code = Code::new("FP0112", Kind::Closed, "the branch is fenced");
+/// A commit of the same world is between its reservation and its end.
+pub const WORLD_BUSY: Code = Code::new("FP0113", Kind::Conflict, "the world is being committed to");
+/// A key, value, topic or payload is out of bounds.
+pub const BOUNDS: Code = Code::new("FP0114", Kind::Invalid, "out of bounds");
+/// What a branch holds of shared state has reached its bound.
+pub const OVERLAY_FULL: Code = Code::new("FP0115", Kind::Invalid, "the branch holds too much");
 
 /// Every code of this crate.
 pub const ALL: &[Code] = &[
@@ -42,4 +54,8 @@ pub const ALL: &[Code] = &[
     AMBIGUOUS,
     TAKEN,
     COMMIT_STATE,
+    FENCED,
+    WORLD_BUSY,
+    BOUNDS,
+    OVERLAY_FULL,
 ];

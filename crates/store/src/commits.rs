@@ -83,8 +83,9 @@ impl Store {
     /// Those of the state machine for a branch that cannot be committed: `force` permits one that
     /// failed its verifier.
     pub fn reserve(&self, commit: &CommitRecord, force: bool, now_ns: i64) -> Result<Race<()>> {
-        // Durable, since what a participant stages is found through this row.
-        self.write(Durability::Full, |_| {
+        // Durable unless the caller's batch says otherwise, since what a participant stages is found
+        // through this row: or by a sweep that finds no row.
+        self.write(self.durability(Durability::Full), |_| {
             match self.opt_commit(commit.id)?.map(|c| c.state) {
                 Some(CommitState::Reserved) => return Ok(Race::Won(())),
                 Some(_) => return Ok(Race::Lost(Lost::Fenced)),
@@ -145,6 +146,29 @@ impl Store {
             r.id(CommitId::from_bits)
         })?;
         Ok(found.first().copied())
+    }
+
+    /// What a fork of a world's head has to know, in one look: the head, and the transaction that
+    /// holds the world's reservation, with its state. FP0108 if there is no such world.
+    pub fn fork_point(
+        &self,
+        world: WorldId,
+    ) -> Result<(Generation, Option<(CommitId, CommitState)>)> {
+        let text = "SELECT w.head, c.id, c.state FROM worlds w LEFT JOIN commits c \
+                    ON c.world = w.id \
+                    AND c.state IN ('reserved', 'applying', 'apply_blocked', 'undoing') \
+                    WHERE w.id = ?";
+        rows(&mut *self.cached(text)?, [key(world.bits())], |r| {
+            let head = Generation(r.unsigned()?);
+            let active = r.opt_id(CommitId::from_bits)?;
+            let state = match active {
+                Some(_) => Some(r.text(CommitState::parse)?),
+                None => None,
+            };
+            Ok((head, active.zip(state)))
+        })?
+        .pop()
+        .ok_or_else(|| codes::NOT_FOUND.error(format!("there is no world {world}")))
     }
 
     /// Records that a transaction is aborted, which frees the reservation, makes a late decision
@@ -229,6 +253,7 @@ impl Store {
                 CommitState::Applied => self.check_undoable(&commit)?,
                 state => return Err(wrong_state(&commit, state, "undone")),
             }
+            self.check_keys_undoable(&commit)?;
             self.set_commit_state(txn, CommitState::Undoing, &[])?;
             self.cached("UPDATE commits SET ended_ns = NULL WHERE id = ?")?
                 .execute([key(txn.bits())])
@@ -268,6 +293,7 @@ impl Store {
                 state => return Err(wrong_state(&commit, state, "marked as undone")),
             }
             self.set_commit_state(txn, CommitState::Undone, &[])?;
+            self.undo_keys(&commit)?;
             self.cached("UPDATE worlds SET head = head + 1 WHERE id = ?")?
                 .execute([key(commit.world.bits())])
                 .map_err(sql("moving a head"))?;

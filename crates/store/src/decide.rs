@@ -93,6 +93,7 @@ impl Store {
             ])
             .map_err(sql("writing a decision"))?;
             self.put_journals(decision)?;
+            self.publish_shared(&commit, now_ns)?;
             self.transition(commit.branch, &BranchEvent::Decided { in_place }, now_ns)?;
             if let Some(group) = commit.group {
                 for sibling in self.siblings(group)? {

@@ -11,6 +11,11 @@ use forkpoint_model::{BranchId, Error, ExplorationId, GroupId, Result, WorldId};
 /// How many candidates an ambiguity lists.
 const CANDIDATES: usize = 8;
 
+/// Neither live nor at an end. Word for word the condition of the index `branches_unfinished`, which is
+/// used for no other.
+const UNFINISHED: &str = "ended_ns IS NULL AND state IN ('staged', 'applying', 'apply_blocked', \
+    'invalidated', 'aborting', 'rollback_incomplete')";
+
 impl Store {
     /// The branch that `text` names: a name (of a branch that has not ended, else of the newest that
     /// has), an identifier, or a prefix of exactly one identifier.
@@ -18,10 +23,17 @@ impl Store {
     /// # Errors
     /// FP0108 if nothing fits, FP0109 if several do, with the candidates.
     pub fn find_branch(&self, text: &str) -> Result<BranchRecord> {
-        let by_name = format!(
-            "{BRANCH} WHERE b.name = ? ORDER BY b.ended_ns IS NOT NULL, b.created_ns DESC LIMIT 1"
-        );
-        if let Some(branch) = rows(&mut *self.cached(&by_name)?, [text], read_branch)?.pop() {
+        // A live branch's name is found by its index. For an ended one's every row has to be read.
+        let live = format!("{BRANCH} WHERE b.name = ? AND b.ended_ns IS NULL");
+        if let Some(branch) = rows(&mut *self.cached(&live)?, [text], read_branch)?.pop() {
+            return Ok(branch);
+        }
+        let exact = text.parse::<BranchId>().ok();
+        if let Some(branch) = exact.map(|id| self.opt_branch(id)).transpose()?.flatten() {
+            return Ok(branch);
+        }
+        let ended = format!("{BRANCH} WHERE b.name = ? ORDER BY b.created_ns DESC LIMIT 1");
+        if let Some(branch) = rows(&mut *self.cached(&ended)?, [text], read_branch)?.pop() {
             return Ok(branch);
         }
         let Some((low, high)) = prefix_range(text) else {
@@ -60,12 +72,8 @@ impl Store {
             text += if params.is_empty() { " WHERE" } else { " AND" };
             text += " b.ended_ns IS NULL";
         }
-        text += " ORDER BY b.created_ns, b.id";
-        rows(
-            &mut *self.cached(&text)?,
-            rusqlite::params_from_iter(params),
-            read_branch,
-        )
+        let params = rusqlite::params_from_iter(params);
+        oldest_first(rows(&mut *self.cached(&text)?, params, read_branch))
     }
 
     /// Live branches of a world that are not based on its head, oldest first; at most `limit`.
@@ -106,11 +114,22 @@ impl Store {
 
     /// The branches that are neither live nor at an end: what recovery must drive on.
     pub fn unfinished(&self) -> Result<Vec<BranchRecord>> {
-        self.branches_where(
-            "b.ended_ns IS NULL AND b.state IN ('staged', 'applying', 'apply_blocked', \
-             'invalidated', 'aborting', 'rollback_incomplete')",
-            None,
-        )
+        self.branches_where(UNFINISHED, None)
+    }
+
+    /// Whether recovery has nothing to look at: no exploration that has not ended, no commit in
+    /// doubt, no unfinished branch, and no process of another boot than `boot_id`. One short query
+    /// in place of four, since whoever opens the store asks.
+    pub fn quiet(&self, boot_id: &str) -> Result<bool> {
+        let text = format!(
+            "SELECT NOT EXISTS (SELECT 1 FROM explorations WHERE ended_ns IS NULL) \
+             AND NOT EXISTS (SELECT 1 FROM commits WHERE ended_ns IS NULL) \
+             AND NOT EXISTS (SELECT 1 FROM branches WHERE {UNFINISHED}) \
+             AND NOT EXISTS (SELECT 1 FROM branches WHERE process IS NOT NULL \
+             AND instr(process, ?) = 0)"
+        );
+        let found = rows(&mut *self.cached(&text)?, [boot_id], |r| r.get::<bool>())?;
+        Ok(found.first().copied().unwrap_or(false))
     }
 
     /// The ended branches whose delta is retained, oldest end first: what `gc` chooses from.
@@ -121,13 +140,17 @@ impl Store {
     }
 
     fn branches_where(&self, condition: &str, param: Option<i64>) -> Result<Vec<BranchRecord>> {
-        let text = format!("{BRANCH} WHERE {condition} ORDER BY b.created_ns, b.id");
-        rows(
-            &mut *self.cached(&text)?,
-            rusqlite::params_from_iter(param),
-            read_branch,
-        )
+        let text = format!("{BRANCH} WHERE {condition}");
+        let params = rusqlite::params_from_iter(param);
+        oldest_first(rows(&mut *self.cached(&text)?, params, read_branch))
     }
+}
+
+/// Sorted here, since SQLite would carry every column of every row through its sorter.
+fn oldest_first(found: Result<Vec<BranchRecord>>) -> Result<Vec<BranchRecord>> {
+    let mut found = found?;
+    found.sort_by_key(|b| (b.created_ns, b.id.bits()));
+    Ok(found)
 }
 
 fn no_branch(text: &str) -> Error {

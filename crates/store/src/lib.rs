@@ -11,24 +11,45 @@
 #![forbid(unsafe_code)]
 
 mod branches;
+pub mod bus;
 pub mod codes;
 mod commits;
 mod decide;
+mod effects;
 mod explorations;
 mod find;
 mod history;
+pub mod kv;
+mod kv_commit;
+mod kv_gc;
+mod kv_head;
+mod kv_scan;
 mod layers;
 mod lock;
+mod names;
 mod open;
+mod overlay;
+mod overlay_merge;
 mod records;
+mod reserve;
 mod row;
 mod schema;
+mod shared_gc;
+mod shared_records;
 mod tx;
 mod worlds;
 
 pub use commits::Race;
 pub use decide::{Decided, Decision};
+pub use effects::NewEffect;
 pub use history::HistoryFilter;
+pub use kv::{KvEntry, KvPage, KvWritten};
+pub use kv_commit::{KvChange, KvConflict, MAX_CONFLICTS};
+pub use kv_gc::KvFreed;
+pub use names::{Names, names};
 pub use open::Store;
+pub use overlay::Access;
 pub use records::*;
+pub use shared_gc::SharedFreed;
+pub use shared_records::*;
 pub use tx::Durability;

@@ -3,6 +3,7 @@
 use crate::{
     Durability, codes,
     lock::LockFile,
+    reserve,
     row::{sql, sql_error},
     schema,
 };
@@ -45,6 +46,23 @@ impl Store {
     /// directory that is not the caller's alone, FP0104 for a damaged database, FP0106 when another
     /// process blocks it for too long.
     pub fn open(dir: &Path) -> Result<Self> {
+        match Self::open_once(dir) {
+            Err(e) if e.code == codes::FULL.text || e.code == codes::CANNOT_OPEN.text => {
+                // Without a few free blocks not even a look at the store can be had.
+                match dir.is_dir() && reserve::release(dir)? {
+                    true => Self::open_once(dir),
+                    false => Err(e),
+                }
+            }
+            Ok(store) => {
+                reserve::keep(&store.dir);
+                Ok(store)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    fn open_once(dir: &Path) -> Result<Self> {
         let failed = |e| codes::CANNOT_OPEN.io(dir.display(), e);
         fs::DirBuilder::new()
             .recursive(true)
@@ -118,6 +136,11 @@ impl Store {
         // all it did; the log is kept short instead, since whoever opens it next reads all of it.
         self.conn
             .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
+            .map_err(sql("configuring the store"))?;
+        // Plans must not depend on what is bound: of a statement whose plan could, SQLite forgets it at
+        // each binding and prepares it anew, which costs more than all else it does.
+        self.conn
+            .set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)
             .map_err(sql("configuring the store"))?;
         self.conn
             .execute_batch(

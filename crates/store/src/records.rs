@@ -1,6 +1,7 @@
 //! The records of the store, as plain data. All times are nanoseconds since the epoch, given by the
 //! caller; all paths are bytes.
 
+use crate::SharedRecord;
 use forkpoint_model::state::{BranchContext, BranchState, ForkLayer};
 use forkpoint_model::{
     BranchId, CheckpointId, CommitId, Conflict, Digest, Epoch, ExplorationId, Generation, GroupId,
@@ -134,6 +135,8 @@ pub struct BranchRecord {
     pub stacks: Vec<Vec<LayerId>>,
     /// The sealed layers of the system root, topmost first.
     pub root_layers: Vec<LayerId>,
+    /// What it sees of the world's keys and events.
+    pub shared: SharedRecord,
     /// The stamp taken at the fork: a path of the base changed at or after it changed underneath.
     pub stamp_ns: i64,
     /// Whether it survives a power loss (an exploration's attempts do not).
@@ -179,6 +182,7 @@ impl BranchRecord {
             epoch: Epoch(0),
             stacks: Vec::new(),
             root_layers: Vec::new(),
+            shared: SharedRecord::default(),
             stamp_ns: 0,
             durable: true,
             layer: ForkLayer::Effect,
@@ -384,6 +388,8 @@ pub struct CheckpointRecord {
     pub stacks: Vec<Vec<LayerId>>,
     /// The sealed layers of the system root, topmost first.
     pub root_layers: Vec<LayerId>,
+    /// What it sees of the world's keys and events; nothing in it is written to.
+    pub shared: SharedRecord,
     /// The stamp of the base it was taken over.
     pub stamp_ns: i64,
     /// When it was taken.

@@ -10,7 +10,13 @@ use rusqlite::Connection;
 pub(crate) const APPLICATION_ID: i32 = 0x466b_5074;
 
 /// The scripts; the n-th makes version n + 1.
-const VERSIONS: &[&str] = &[include_str!("schema/v1.sql")];
+const VERSIONS: &[&str] = &[
+    include_str!("schema/v1.sql"),
+    include_str!("schema/v2.sql"),
+    include_str!("schema/v3.sql"),
+    include_str!("schema/v4.sql"),
+    include_str!("schema/v5.sql"),
+];
 
 /// The version this program writes.
 pub(crate) const VERSION: i32 = VERSIONS.len() as i32;
@@ -19,12 +25,14 @@ pub(crate) const VERSION: i32 = VERSIONS.len() as i32;
 pub(crate) fn version(conn: &Connection) -> Result<i32> {
     let application: i32 = pragma(conn, "application_id")?;
     let version: i32 = pragma(conn, "user_version")?;
+    if application == APPLICATION_ID && version >= 1 {
+        return Ok(version);
+    }
     let tables: i64 = conn
         .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
         .map_err(sql("reading the store's schema"))?;
     match (application, version) {
         (0, 0) if tables == 0 => Ok(0),
-        (APPLICATION_ID, 1..) => Ok(version),
         _ => Err(codes::DAMAGED
             .error("forkpoint.db is not a Forkpoint store")
             .hint("set the file aside, or point FORKPOINT_HOME elsewhere")),
@@ -58,6 +66,16 @@ fn migrate_with(conn: &Connection, found: i32, versions: &[&str]) -> Result<()> 
     }
     conn.pragma_update(None, "application_id", APPLICATION_ID)
         .map_err(sql("migrating the store"))
+}
+
+/// The version as it is now, by a statement that is kept prepared.
+pub(crate) fn kept_version(conn: &Connection) -> Result<i32> {
+    let mut statement = conn
+        .prepare_cached("PRAGMA user_version")
+        .map_err(sql("reading the store's header"))?;
+    statement
+        .query_row([], |row| row.get(0))
+        .map_err(sql("reading the store's header"))
 }
 
 pub(crate) fn pragma<T: rusqlite::types::FromSql>(conn: &Connection, name: &str) -> Result<T> {

@@ -1,6 +1,6 @@
 //! Write transactions: the lock, `BEGIN IMMEDIATE`, and how durable the commit has to be.
 
-use crate::{Store, codes, row::sql};
+use crate::{Store, codes, row::sql, schema};
 use forkpoint_model::{Error, Result};
 use rusqlite::Connection;
 
@@ -22,6 +22,20 @@ impl Store {
         work: impl FnOnce(&Store) -> Result<T>,
     ) -> Result<T> {
         self.write(durability, |_| work(self))
+    }
+
+    /// Lets `work` read as of one moment, and with one look at the database's log for all it reads. It
+    /// must not write. Inside a batch it is part of that.
+    pub fn look<T>(&self, work: impl FnOnce(&Store) -> Result<T>) -> Result<T> {
+        if !self.conn.is_autocommit() {
+            return work(self);
+        }
+        run(&self.conn, "BEGIN")?;
+        let _open = OpenTx {
+            store: self,
+            open: true,
+        };
+        work(self)
     }
 
     /// As [`Store::batch`], for the store's own functions. One that runs inside a batch joins it;
@@ -49,6 +63,8 @@ impl Store {
             store: self,
             open: true,
         };
+        // Another version of this program may have brought the store on since it was opened here.
+        schema::check_not_newer(schema::kept_version(&self.conn)?)?;
         self.in_tx.set(Some(durability));
         let result = work(&self.conn);
         self.in_tx.set(None);
@@ -89,7 +105,7 @@ impl Drop for OpenTx<'_> {
         self.store.poisoned.set(false);
         // SQLite itself rolls back on a full disk or an I/O error; then there is nothing to do.
         if self.open && !self.store.conn.is_autocommit() {
-            let rolled_back = self.store.conn.execute_batch("ROLLBACK");
+            let rolled_back = run(&self.store.conn, "ROLLBACK");
             debug_assert!(rolled_back.is_ok(), "{rolled_back:?}");
         }
     }
@@ -123,4 +139,53 @@ fn run(conn: &Connection, text: &str) -> Result<(), Error> {
     let mut statement = conn.prepare_cached(text).map_err(sql(text))?;
     statement.execute([]).map_err(sql(text))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{BranchRecord, Store, WorldRecord};
+    use forkpoint_model::{BranchId, Generation, Source, WorldId};
+    use rusqlite::StatementStatus;
+
+    /// A statement that is prepared anew at each use costs more than all else it does.
+    #[test]
+    fn a_cached_statement_is_not_prepared_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(&dir.path().join("store")).unwrap();
+        let world = WorldRecord {
+            id: WorldId::from_bits(1),
+            disks: Vec::new(),
+            head: Generation(0),
+            created_ns: 0,
+        };
+        store.insert_world(&world).unwrap();
+        for n in 1..20 {
+            let head = Source::Head(Generation(0));
+            let id = BranchId::from_bits(n);
+            let branch = BranchRecord::new(id, world.id, head, Generation(0));
+            store.insert_branch(&branch).unwrap();
+            store.fork_point(world.id).unwrap();
+            store.branch(id).unwrap();
+            store.look(|store| store.world(world.id)).unwrap();
+            store
+                .modify_branch(id, |b| b.name = Some(n.to_string()))
+                .unwrap();
+            store.find_branch(&n.to_string()).unwrap();
+        }
+        let texts = [
+            format!("{} WHERE b.id = ?", crate::branches::BRANCH),
+            format!(
+                "{} WHERE b.name = ? AND b.ended_ns IS NULL",
+                crate::branches::BRANCH
+            ),
+            crate::branches::INSERT.to_owned(),
+        ];
+        for text in texts {
+            let again = store
+                .cached(&text)
+                .unwrap()
+                .get_status(StatementStatus::RePrepare);
+            assert_eq!(again, 0, "{text}");
+        }
+    }
 }

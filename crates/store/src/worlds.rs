@@ -1,7 +1,7 @@
 //! Worlds, their disks, and checkpoints.
 
 use crate::{
-    CheckpointRecord, DiskKind, DiskRecord, Durability, Store, WorldRecord, codes,
+    CheckpointRecord, DiskKind, DiskRecord, Durability, SharedRecord, Store, WorldRecord, codes,
     row::{Reader, key, list_json, path_bytes, rows, signed, sql},
 };
 use forkpoint_model::{CheckpointId, Generation, LayerId, Result, WorldId};
@@ -10,7 +10,7 @@ use std::path::Path;
 
 const WORLD: &str = "SELECT id, head, created_ns FROM worlds";
 const CHECKPOINT: &str = "SELECT id, name, world, generation, stacks, root_layers, stamp_ns, \
-    created_ns FROM checkpoints";
+    created_ns, position, overlays FROM checkpoints";
 
 impl Store {
     /// Adds a world, durably. FP0110 if its base already has one of that kind.
@@ -93,13 +93,15 @@ impl Store {
     }
 
     fn world_by(&self, text: &str, params: impl rusqlite::Params) -> Result<Option<WorldRecord>> {
-        let mut statement = self.cached(text)?;
-        let found = rows(&mut statement, params, read_world)?.pop();
-        let Some(mut world) = found else {
-            return Ok(None);
-        };
-        world.disks = self.disks(world.id)?;
-        Ok(Some(world))
+        self.look(|store| {
+            let mut statement = store.cached(text)?;
+            let found = rows(&mut statement, params, read_world)?.pop();
+            let Some(mut world) = found else {
+                return Ok(None);
+            };
+            world.disks = store.disks(world.id)?;
+            Ok(Some(world))
+        })
     }
 
     fn disks(&self, world: WorldId) -> Result<Vec<DiskRecord>> {
@@ -122,7 +124,8 @@ impl Store {
         self.write(self.durability(Durability::Full), |_| {
             self.cached(
                 "INSERT INTO checkpoints (id, name, world, generation, stacks, root_layers, \
-                 stamp_ns, created_ns) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                 stamp_ns, created_ns, position, overlays) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, \
+                 coalesce(?9, (SELECT position FROM worlds WHERE id = ?3)), ?10)",
             )?
             .execute(params![
                 key(c.id.bits()),
@@ -133,6 +136,8 @@ impl Store {
                 list_json(&c.root_layers)?,
                 c.stamp_ns,
                 c.created_ns,
+                c.shared.position.map(signed),
+                list_json(&c.shared.stack())?,
             ])
             .map_err(sql("adding a checkpoint"))?;
             Ok(())
@@ -190,5 +195,10 @@ fn read_checkpoint(r: &mut Reader<'_, '_>) -> Result<CheckpointRecord> {
         root_layers: r.list()?,
         stamp_ns: r.get()?,
         created_ns: r.get()?,
+        shared: SharedRecord {
+            position: Some(r.unsigned()?),
+            overlay: None,
+            overlays: r.list()?,
+        },
     })
 }

@@ -59,6 +59,63 @@ fn a_newer_version_is_refused_and_left_alone() {
 }
 
 #[test]
+fn one_that_another_version_brought_on_while_it_was_open_is_written_no_more() {
+    let f = Fixture::new();
+    f.store.insert_branch(&branch(1)).unwrap();
+    let other = Connection::open(f.path().join("forkpoint.db")).unwrap();
+    let set = |version: i32| {
+        other
+            .pragma_update(None, "user_version", version)
+            .expect("a version");
+    };
+    let version: i32 = other
+        .pragma_query_value(None, "user_version", |row| row.get(0))
+        .unwrap();
+    set(version + 1);
+    let error = f.store.insert_branch(&branch(2)).unwrap_err();
+    assert_eq!(error.code, codes::NEWER.text, "{error}");
+    assert!(error.hint.contains("newer Forkpoint"), "{error:?}");
+    let batch = f.store.batch(forkpoint_store::Durability::Full, |store| {
+        store.insert_branch(&branch(3))
+    });
+    assert_eq!(batch.unwrap_err().code, codes::NEWER.text);
+    // Nothing was written, no lock is left held, and the other version can go on.
+    let count: i64 = other
+        .query_row("SELECT count(*) FROM branches", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(count, 1);
+    assert_eq!(f.store.branches(None, true).unwrap().len(), 1);
+    set(version);
+    f.store.insert_branch(&branch(2)).unwrap();
+}
+
+#[test]
+fn names_are_read_without_making_or_waiting_for_anything() {
+    let dir = tempfile::tempdir().unwrap();
+    let cwd = Path::new("/work");
+    let none = forkpoint_store::names(&dir.path().join("none"), cwd, 10).unwrap();
+    assert_eq!(none, forkpoint_store::Names::default());
+    assert!(!dir.path().join("none").exists());
+    let f = Fixture::new();
+    let named = forkpoint_store::BranchRecord {
+        name: Some("fix".into()),
+        ..branch(2)
+    };
+    f.store.insert_branch(&branch(1)).unwrap();
+    f.store.insert_branch(&named).unwrap();
+    let found = forkpoint_store::names(&f.path(), cwd, 10).unwrap();
+    let expected = [("fix", "open"), ("b00000001", "open")];
+    let expected = expected.map(|(a, b)| (a.to_owned(), b.to_owned()));
+    assert_eq!(found.branches, expected);
+    let first = forkpoint_store::names(&f.path(), cwd, 1).unwrap();
+    assert_eq!(first.branches, expected[..1]);
+    // While somebody writes.
+    let other = Connection::open(f.path().join("forkpoint.db")).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    assert_eq!(forkpoint_store::names(&f.path(), cwd, 10).unwrap(), found);
+}
+
+#[test]
 fn what_is_not_a_store_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let store = dir.path().join("store");
@@ -96,11 +153,9 @@ fn a_damaged_page_is_reported_as_damage() {
     let middle = bytes.len() / 2;
     bytes[middle..].fill(0xa5);
     fs::write(&db, bytes).unwrap();
-    let store = Store::open(&path).unwrap();
-    let error = store
-        .branches(None, true)
-        .and_then(|_| store.check())
-        .unwrap_err();
+    // Whichever page is met first: that of the schema when it is opened, or of a row later.
+    let looked_at = |store: Store| store.branches(None, true).and_then(|_| store.check());
+    let error = Store::open(&path).and_then(looked_at).unwrap_err();
     assert_eq!(error.code, codes::DAMAGED.text, "{error}");
     drop(dir);
 }

@@ -43,6 +43,11 @@ fn full_branch() -> BranchRecord {
         epoch: Epoch(4),
         stacks: vec![vec![LayerId::from_bits(1), LayerId::from_bits(2)], vec![]],
         root_layers: vec![LayerId::from_bits(3)],
+        shared: forkpoint_store::SharedRecord {
+            position: Some(0),
+            overlay: Some(7),
+            overlays: vec![6, 3],
+        },
         stamp_ns: -9,
         durable: false,
         layer: ForkLayer::Reasoning,
@@ -123,6 +128,11 @@ fn records_survive() {
         generation: Generation(2),
         stacks: vec![vec![LayerId::from_bits(1)]],
         root_layers: vec![],
+        shared: forkpoint_store::SharedRecord {
+            position: Some(0),
+            overlay: None,
+            overlays: vec![4, 2],
+        },
         stamp_ns: 1,
         created_ns: 2,
     };
@@ -386,4 +396,27 @@ fn lists_find_what_recovery_needs() {
     assert_eq!(ids(f.store.branches(None, true).unwrap()), [1, 2, 3]);
     f.store.remove_branch(BranchId::from_bits(3)).unwrap();
     assert!(f.store.remove_branch(BranchId::from_bits(2)).is_err());
+}
+
+#[test]
+fn recovery_is_asked_for_only_where_there_is_something_to_mend() {
+    let f = Fixture::new();
+    assert!(f.store.quiet("boot").unwrap());
+    let id = BranchId::from_bits(4);
+    let unknown = f.store.set_process(id, &process()).unwrap_err();
+    assert_eq!(unknown.code, codes::NOT_FOUND.text);
+    f.store.insert_branches(&[branch(4), branch(5)]).unwrap();
+    let before = f.store.branch(id).unwrap();
+    f.store.set_process(id, &process()).unwrap();
+    let expected = BranchRecord {
+        process: Some(process()),
+        ..before
+    };
+    assert_eq!(f.store.branch(id).unwrap(), expected, "and nothing else");
+    assert!(f.store.quiet("boot").unwrap(), "a process of this boot");
+    assert!(!f.store.quiet("another").unwrap(), "one of another boot");
+    f.store
+        .transition(BranchId::from_bits(5), &BranchEvent::AbortRequested, 2)
+        .unwrap();
+    assert!(!f.store.quiet("boot").unwrap(), "an unfinished branch");
 }

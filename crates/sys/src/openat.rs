@@ -1,6 +1,7 @@
 //! Opening, looking at and renaming entries relative to a directory descriptor, so that no name
 //! from inside a branch can lead out of it.
 
+use crate::ids;
 use rustix::fs::{self as rfs, AtFlags, Mode, OFlags, RenameFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
 use std::ffi::{CString, OsStr, OsString};
@@ -198,8 +199,8 @@ pub fn stat(dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<Meta> {
     Ok(Meta {
         mode: u32::from(found.stx_mode),
         nlink: found.stx_nlink,
-        uid: found.stx_uid,
-        gid: found.stx_gid,
+        uid: ids::shown(found.stx_uid),
+        gid: ids::shown(found.stx_gid),
         size: found.stx_size,
         blocks: found.stx_blocks,
         ino: found.stx_ino,

@@ -37,6 +37,17 @@ pub fn send_pid(pid: u32, signal: i32) -> io::Result<()> {
     check(unsafe { libc::kill(pid, signal) }.into())
 }
 
+/// Sends a signal to every process of the group that process `leader` of this pid namespace leads.
+pub fn send_group(leader: u32, signal: i32) -> io::Result<()> {
+    let pid =
+        libc::pid_t::try_from(leader).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
+    if pid <= 1 {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    // SAFETY: takes numbers.
+    check(unsafe { libc::kill(-pid, signal) }.into())
+}
+
 /// Sends a signal to every process of this pid namespace but pid 1, in one step. Only for pid 1
 /// of a namespace: anyone else would hit everything it may signal. `false`: there was none.
 pub fn send_all_from_init(signal: i32) -> io::Result<bool> {

@@ -4,6 +4,7 @@
 //! The kernel's `*xattrat` calls are too new (6.13), so the path is `/proc/self/fd/N/name`, on
 //! which the `l*xattr` calls follow only the descriptor.
 
+use crate::ids;
 use rustix::fs as rfs;
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -70,7 +71,7 @@ pub fn list(dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<Vec<OsString>> {
 pub fn get(dir: BorrowedFd<'_>, name: &OsStr, key: &OsStr) -> io::Result<Option<Vec<u8>>> {
     let path = entry(dir, name);
     match grow(|buf| rfs::lgetxattr(&path, key, buf)) {
-        Ok(value) => Ok(Some(value)),
+        Ok(value) => Ok(Some(ids::shown_value(key, value))),
         Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
         Err(errno) => Err(errno.into()),
     }
@@ -108,7 +109,7 @@ pub fn list_fd(fd: BorrowedFd<'_>) -> io::Result<Vec<OsString>> {
 pub fn get_fd(fd: BorrowedFd<'_>, key: &OsStr) -> io::Result<Option<Vec<u8>>> {
     let path = link(fd);
     match grow(|buf| rfs::getxattr(&path, key, buf)) {
-        Ok(value) => Ok(Some(value)),
+        Ok(value) => Ok(Some(ids::shown_value(key, value))),
         Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
         Err(errno) => Err(errno.into()),
     }

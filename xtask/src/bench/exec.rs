@@ -1,5 +1,6 @@
 //! `forkpoint exec BRANCH -- true` against bubblewrap with the same namespaces and a like view.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -36,8 +37,7 @@ const BWRAP: &[&str] = &[
 
 pub(super) fn run(setting: &Setting) -> Result<Table> {
     ensure!(cmd::on_path("bwrap"), "bubblewrap is not installed");
-    let base = setting.work.join("exec-base");
-    std::fs::create_dir_all(&base)?;
+    let base = setting.dir("exec-base")?;
     std::fs::write(base.join("file"), "x\n")?;
     let dir = base.to_string_lossy().into_owned();
     setting.must(&["fork", &dir, "--name", "bench-exec"], &base)?;
@@ -49,10 +49,10 @@ pub(super) fn run(setting: &Setting) -> Result<Table> {
         timed(&mut command)
     });
     let theirs: Subject<'_> = Box::new(|| {
-        let mut command = Command::new("bwrap");
+        let mut command = setting.command(Path::new("bwrap"));
         timed(command.args(BWRAP))
     });
-    let plain: Subject<'_> = Box::new(|| timed(&mut Command::new("true")));
+    let plain: Subject<'_> = Box::new(|| timed(&mut setting.command(Path::new("true"))));
     let found = interleave(ROUNDS, &mut [ours, theirs, plain])?;
     setting.must(&["abort", "bench-exec"], &base)?;
     let [ours, theirs, plain] = &found[..] else {

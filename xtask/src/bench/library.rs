@@ -1,14 +1,14 @@
 //! Figures of library calls, measured by example programs of the `engine` crate.
 //!
-//! Such a program (`crates/engine/examples/bench_NAME.rs`) is given a directory to work in and prints one JSON object a
-//! line on standard output:
+//! Such a program (`crates/engine/examples/bench_NAME.rs`) is given a directory to work in and one for bases that others
+//! use too, and prints one JSON object a line on standard output:
 //!
 //! `{"what": "fork, 100 files", "samples_ns": [1, 2], "reference_ns": [1, 2], "bar_ns": 350000, "bar_ratio": 2.0}`
 //!
 //! `reference_ns` (what it was interleaved with) and the bars are optional. `{"note": "…"}` adds a line below the table.
 
 use std::ffi::OsString;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -34,6 +34,22 @@ pub(super) fn abort(setting: &Setting) -> Result<Table> {
     run("bench_abort", setting)
 }
 
+pub(super) fn scale(setting: &Setting) -> Result<Table> {
+    run("bench_scale", setting)
+}
+
+pub(super) fn kv(setting: &Setting) -> Result<Table> {
+    run("bench_kv", setting)
+}
+
+pub(super) fn stall(setting: &Setting) -> Result<Table> {
+    run("bench_stall", setting)
+}
+
+pub(super) fn socket(setting: &Setting) -> Result<Table> {
+    run("bench_socket", setting)
+}
+
 fn run(example: &str, setting: &Setting) -> Result<Table> {
     let file = format!("crates/engine/examples/{example}.rs");
     if !cmd::root().join(&file).exists() {
@@ -53,10 +69,9 @@ fn run(example: &str, setting: &Setting) -> Result<Table> {
         .find(|a| a.target == example)
         .context("not built")?
         .executable;
-    let dir = setting.work.join(example);
-    std::fs::create_dir_all(&dir)?;
-    let mut command = Command::new(program);
-    command.arg(&dir).env("FORKPOINT_HOME", setting.store());
+    let dir = setting.dir(example)?;
+    let mut command = setting.command(&setting.copied(&program)?);
+    command.arg(&dir).arg(&setting.bases);
     let out = command
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())

@@ -8,28 +8,40 @@ use anyhow::{Result, ensure};
 /// One thing measured: runs it once and says how long that took.
 pub(super) type Subject<'a> = Box<dyn FnMut() -> Result<Duration> + 'a>;
 
-/// Samples of one subject.
+/// What the samples of a series are.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Unit {
+    /// Nanoseconds.
+    Time,
+    Bytes,
+    Percent,
+    /// Things of a kind the row names.
+    Count,
+}
+
+/// Samples of one subject, ascending.
 #[derive(Debug, Clone)]
-pub(super) struct Series(Vec<Duration>);
+pub(super) struct Series {
+    unit: Unit,
+    samples: Vec<f64>,
+}
 
 impl Series {
-    pub(super) fn new(mut samples: Vec<Duration>) -> Result<Series> {
+    pub(super) fn new(samples: Vec<Duration>) -> Result<Series> {
+        let ns = samples.iter().map(|d| d.as_nanos() as f64).collect();
+        Series::of(Unit::Time, ns)
+    }
+
+    pub(super) fn of(unit: Unit, mut samples: Vec<f64>) -> Result<Series> {
         ensure!(!samples.is_empty(), "nothing was measured");
-        samples.sort_unstable();
-        Ok(Series(samples))
+        samples.sort_unstable_by(f64::total_cmp);
+        Ok(Series { unit, samples })
     }
 
-    pub(super) fn median(&self) -> Duration {
-        let n = self.0.len();
-        (self.0[(n - 1) / 2] + self.0[n / 2]) / 2
-    }
-
-    fn min(&self) -> Duration {
-        self.0[0]
-    }
-
-    fn max(&self) -> Duration {
-        self.0[self.0.len() - 1]
+    /// In the series' unit.
+    pub(super) fn median(&self) -> f64 {
+        let n = self.samples.len();
+        (self.samples[(n - 1) / 2] + self.samples[n / 2]) / 2.0
     }
 }
 
@@ -56,6 +68,8 @@ pub(super) enum Bar {
     Ratio(f64),
     /// At most this long.
     Time(Duration),
+    /// At most this many of the series' unit.
+    Most(f64),
     None,
 }
 
@@ -69,14 +83,14 @@ pub(super) struct Row {
 
 impl Row {
     fn ratio(&self) -> Option<f64> {
-        let reference = self.reference.as_ref()?.median().as_secs_f64();
-        Some(self.ours.median().as_secs_f64() / reference)
+        Some(self.ours.median() / self.reference.as_ref()?.median())
     }
 
     fn within(&self) -> bool {
         match self.bar {
             Bar::None => true,
-            Bar::Time(limit) => self.ours.median() <= limit,
+            Bar::Time(limit) => self.ours.median() <= limit.as_nanos() as f64,
+            Bar::Most(limit) => self.ours.median() <= limit,
             Bar::Ratio(limit) => self.ratio().is_some_and(|r| r <= limit),
         }
     }
@@ -92,6 +106,15 @@ pub(super) struct Table {
 }
 
 impl Table {
+    /// With the rows that an ordinary user's measurement gave.
+    pub(super) fn with_user(mut self, user: Table) -> Table {
+        self.rows.extend(user.rows.into_iter().map(|row| Row {
+            what: format!("{}, as an ordinary user", row.what),
+            ..row
+        }));
+        self
+    }
+
     pub(super) fn all_within(&self) -> bool {
         self.rows.iter().all(Row::within)
     }
@@ -111,7 +134,8 @@ impl fmt::Display for Table {
             let bar = match row.bar {
                 Bar::None => "–".to_owned(),
                 Bar::Ratio(r) => format!("≤ {r}×"),
-                Bar::Time(t) => format!("≤ {}", time(t)),
+                Bar::Time(t) => format!("≤ {}", shown(Unit::Time, t.as_nanos() as f64)),
+                Bar::Most(n) => format!("≤ {}", shown(row.ours.unit, n)),
             };
             let verdict = match (row.bar, row.within()) {
                 (Bar::None, _) => "",
@@ -132,18 +156,30 @@ impl fmt::Display for Table {
     }
 }
 
-/// `median (smallest–largest)`
+/// `median (smallest–largest)`, or the one sample there is.
 fn spread(series: &Series) -> String {
-    format!(
-        "{} ({}–{})",
-        time(series.median()),
-        time(series.min()),
-        time(series.max())
-    )
+    let median = shown(series.unit, series.median());
+    match &series.samples[..] {
+        [_] => median,
+        [first, .., last] => format!(
+            "{median} ({}–{})",
+            shown(series.unit, *first),
+            shown(series.unit, *last)
+        ),
+        [] => median,
+    }
 }
 
-fn time(t: Duration) -> String {
-    let us = t.as_secs_f64() * 1e6;
+fn shown(unit: Unit, value: f64) -> String {
+    match unit {
+        Unit::Time => time(value / 1e3),
+        Unit::Bytes => format!("{:.1} MB", value / 1e6),
+        Unit::Percent => format!("{value:.2} %"),
+        Unit::Count => format!("{value:.0}"),
+    }
+}
+
+fn time(us: f64) -> String {
     match us {
         _ if us < 1000.0 => format!("{us:.0} µs"),
         _ if us < 10_000.0 => format!("{:.2} ms", us / 1e3),
@@ -162,8 +198,8 @@ mod tests {
 
     #[test]
     fn medians() {
-        assert_eq!(series(&[3, 1, 2]).median(), Duration::from_micros(2));
-        assert_eq!(series(&[4, 1, 2, 3]).median(), Duration::from_nanos(2500));
+        assert_eq!(series(&[3, 1, 2]).median(), 2000.0);
+        assert_eq!(series(&[4, 1, 2, 3]).median(), 2500.0);
         assert!(Series::new(Vec::new()).is_err());
     }
 
@@ -179,10 +215,7 @@ mod tests {
         };
         let found = interleave(2, &mut [subject('a'), subject('b')]).unwrap();
         assert_eq!(*order.borrow(), ['a', 'b', 'b', 'a', 'a', 'b']);
-        assert_eq!(
-            found[0].0,
-            [Duration::from_micros(4), Duration::from_micros(5)]
-        );
+        assert_eq!(found[0].samples, [4000.0, 5000.0]);
     }
 
     #[test]
@@ -198,6 +231,19 @@ mod tests {
         assert!(!row.within());
         row.bar = Bar::Time(Duration::from_micros(149));
         assert!(!row.within());
+        let size = Row {
+            what: "y".into(),
+            ours: Series::of(Unit::Bytes, vec![20.5e6]).unwrap(),
+            reference: None,
+            bar: Bar::Most(20e6),
+        };
+        assert!(!size.within());
+        let table = Table {
+            rows: vec![size],
+            ..Table::default()
+        };
+        let line = "| y | 20.5 MB | – | – | ≤ 20.0 MB | **not met** |";
+        assert!(table.to_string().contains(line), "{table}");
         let table = Table {
             rows: vec![row],
             ..Table::default()

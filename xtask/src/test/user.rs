@@ -43,8 +43,8 @@ pub(crate) struct TemporaryUser {
     work: tempfile::TempDir,
     /// The user's temporary directory, where everybody's is.
     tmp: tempfile::TempDir,
-    /// An overlay that the user may write to, for tests of what happens where no upper can lie. Below /tmp, which no
-    /// branch sees: it is for the tests that ask for it alone.
+    /// An overlay that the user may write to, for tests of what happens where no upper can lie. Where every branch sees
+    /// it, so that all tests also run on a machine that has such a mount.
     overlay: PathBuf,
     source: PathBuf,
     forkpoint: Option<PathBuf>,
@@ -79,7 +79,7 @@ impl TemporaryUser {
         let mut user = TemporaryUser {
             uid: id_of(&name, "-u")?,
             gid: id_of(&name, "-g")?,
-            overlay: tmp.path().join("overlay"),
+            overlay: work.path().join("overlay"),
             source: work.path().join("source"),
             sub_ids: None,
             forkpoint: None,

@@ -1,7 +1,8 @@
 //! `forkpoint commit`.
 
 use forkpoint_engine::{
-    Cancel, CommitOptions, CommitOutcome, CommitReport, Drift, JudgeSpec, Limits, Network,
+    Branch, Cancel, CommitOptions, CommitOutcome, CommitReport, Drift, GitOptions, JudgeSpec,
+    Limits, Network,
 };
 use forkpoint_model::{Conflict, Result};
 use serde_json::json;
@@ -17,13 +18,19 @@ use crate::{exit, output, records};
 /// Ends the branch's processes, checks that nothing it changed has changed underneath, and makes all of
 /// its changes visible at once. Siblings are rolled back; independent branches of the same directory
 /// become stale.
+///
+/// With --git-branch the base is not changed: HEAD's tree with the branch's changes becomes a commit on
+/// HEAD's commit, and a git branch. Work tree, index and HEAD stay; so does the directory's generation,
+/// and independent branches stay fresh. Siblings are rolled back all the same: one of them was committed.
+/// Where HEAD is not what the branch was forked from, at a path that it changes, that is a conflict.
+/// Files go in byte by byte: no filter, no conversion of line ends, no hook runs, and nothing is signed.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// The branch
     #[arg(value_name = "BRANCH")]
     branch: String,
     /// Paths that are not committed (may be repeated)
-    #[arg(long, value_name = "GLOB")]
+    #[arg(long, value_name = "GLOB", value_parser = crate::flags::glob)]
     exclude: Vec<String>,
     /// Leave what a preparation changed out
     #[arg(long)]
@@ -37,9 +44,18 @@ pub(crate) struct Args {
     /// Commit even if nothing changed
     #[arg(long)]
     allow_empty: bool,
-    /// Commit although its verifier failed
+    /// Commit although its verifier failed; move a git branch of that name which is there already
     #[arg(long)]
     force: bool,
+    /// Commit as this git branch of the directory's repository, and leave the directory alone
+    #[arg(long, value_name = "NAME", conflicts_with = "stop_others")]
+    git_branch: Option<String>,
+    /// The git commit's message
+    #[arg(long, short, value_name = "TEXT", requires = "git_branch")]
+    message: Option<String>,
+    /// Put also what .gitignore leaves out into the git commit
+    #[arg(long, requires = "git_branch")]
+    include_ignored: bool,
     /// Judge a verified branch with this again if the base has changed elsewhere
     #[arg(long, value_name = "CMD")]
     reverify: Option<OsString>,
@@ -66,11 +82,12 @@ pub(crate) fn run(app: &App, args: Args) -> Result<u8> {
         network: Network::Loopback,
         mounts: Vec::new(),
         log: Some(branch.log_path().with_file_name("reverify.log")),
+        redactor: Default::default(),
         capture_limit: 0,
         score: false,
         cancel,
     });
-    let report = branch.commit(&CommitOptions {
+    let options = CommitOptions {
         exclude: args.exclude,
         include_prepared: !args.exclude_prepared,
         allow_host_exec: args.allow_host_exec,
@@ -80,14 +97,28 @@ pub(crate) fn run(app: &App, args: Args) -> Result<u8> {
         reverify,
         stop_others: args.stop_others,
         ..CommitOptions::default()
-    })?;
+    };
+    if let Some(git_branch) = args.git_branch {
+        let options = GitOptions {
+            branch: git_branch,
+            message: args.message,
+            include_ignored: args.include_ignored,
+            replace: options.force,
+            commit: options,
+        };
+        return as_git(app, &branch, &label, &options);
+    }
+    let report = branch.commit(&options)?;
     let (status, outcome, words) = judge(&report.outcome);
     if app.json() {
         output::print_json(&document(&report, branch.id(), outcome))?;
         return Ok(status);
     }
     if status == exit::DONE {
-        let changed = records::changed(report.changed.items, report.changed.bytes);
+        let mut changed = records::changed(report.changed.items, report.changed.bytes);
+        if report.keys > 0 {
+            changed += &format!(", {}", records::keys(report.keys));
+        }
         output::print(&format!(
             "committed {label}: {changed} (commit {})\n",
             report.commit
@@ -99,13 +130,64 @@ pub(crate) fn run(app: &App, args: Args) -> Result<u8> {
     Ok(status)
 }
 
+/// Commits as a git branch.
+fn as_git(app: &App, branch: &Branch, label: &str, options: &GitOptions) -> Result<u8> {
+    let git = branch.commit_git(options)?;
+    let (status, outcome, words) = judge(&git.report.outcome);
+    let paths = |all: &[PathBuf]| {
+        all.iter()
+            .map(|p| records::path_json(p))
+            .collect::<Vec<_>>()
+    };
+    if app.json() {
+        let mut shown = document(&git.report, branch.id(), outcome);
+        shown["commit"] = json!(null);
+        shown["git"] = json!({
+            "branch": options.branch,
+            "commit": git.made.as_ref().map(|made| &made.commit),
+            "parent": git.parent,
+            "ignored": paths(&git.ignored),
+            "uncarried": paths(&git.uncarried),
+        });
+        output::print_json(&shown)?;
+        return Ok(status);
+    }
+    match &git.made {
+        Some(made) => output::print(&format!(
+            "committed {label} as git branch {}: {} paths (commit {})\n",
+            made.branch, git.report.changed.items, made.commit
+        ))?,
+        None => output::say(&format!("{label} is not committed: {words}")),
+    }
+    tell(app, &git.report);
+    list(app, "ignored:", &git.ignored);
+    list(app, "not for git:", &git.uncarried);
+    if git.made.is_some() {
+        app.say(&format!(
+            "note: what git cannot carry stays in {} until gc: forkpoint diff {}",
+            branch.id(),
+            branch.id()
+        ));
+    }
+    Ok(status)
+}
+
+fn list(app: &App, what: &str, all: &[PathBuf]) {
+    for path in all.iter().take(LISTED) {
+        app.say(&format!("  {what} {}", path.to_string_lossy()));
+    }
+    if all.len() > LISTED {
+        app.say(&format!("  {what} {} more", all.len() - LISTED));
+    }
+}
+
 fn judge(outcome: &CommitOutcome) -> (u8, &'static str, String) {
     match outcome {
         CommitOutcome::Committed => (exit::DONE, "committed", String::new()),
         CommitOutcome::Conflict(items) => (
             exit::CONFLICT,
             "conflict",
-            format!("{} paths changed underneath", items.len()),
+            format!("{} changed underneath", what(items)),
         ),
         CommitOutcome::Lost { why } => (exit::CONFLICT, "lost", why.clone()),
         CommitOutcome::ApplyBlocked(items) => (
@@ -134,6 +216,16 @@ fn judge(outcome: &CommitOutcome) -> (u8, &'static str, String) {
             "reverify_failed",
             "it does not pass on the base as it now is".into(),
         ),
+    }
+}
+
+/// How many paths, and keys.
+pub(crate) fn what(items: &[Conflict]) -> String {
+    let keys = items.iter().filter(|c| c.participant.0 == "kv").count();
+    match (items.len() - keys, keys) {
+        (paths, 0) => format!("{paths} paths"),
+        (0, n) => records::keys(n as u64),
+        (paths, n) => format!("{paths} paths and {}", records::keys(n as u64)),
     }
 }
 
@@ -168,7 +260,11 @@ fn document(
         "committed": matches!(report.outcome, CommitOutcome::Committed),
         "commit": report.commit,
         "generation": report.generation,
-        "changed": {"files": report.changed.items, "bytes": report.changed.bytes},
+        "changed": {
+            "files": report.changed.items,
+            "bytes": report.changed.bytes,
+            "keys": report.keys,
+        },
         "conflicts": items(&report.outcome),
         "drift": paths(drifted(report)),
         "excluded": paths(&report.excluded),
@@ -183,20 +279,16 @@ fn document(
 const LISTED: usize = 20;
 
 fn tell(app: &App, report: &CommitReport) {
-    let list = |what: &str, all: &[PathBuf]| {
-        for path in all.iter().take(LISTED) {
-            app.say(&format!("  {what} {}", path.to_string_lossy()));
-        }
-        if all.len() > LISTED {
-            app.say(&format!("  {what} {} more", all.len() - LISTED));
-        }
-    };
     for conflict in items(&report.outcome).iter().take(LISTED) {
-        app.say(&format!("  {}: {}", conflict.item, conflict.why));
+        let key = match conflict.participant.0 == "kv" {
+            true => "key ",
+            false => "",
+        };
+        app.say(&format!("  {key}{}: {}", conflict.item, conflict.why));
     }
-    list("drift:", drifted(report));
-    list("excluded:", &report.excluded);
-    list("withheld:", &report.withheld);
+    list(app, "drift:", drifted(report));
+    list(app, "excluded:", &report.excluded);
+    list(app, "withheld:", &report.withheld);
     if !report.withheld.is_empty() {
         app.say(
             "  (these would make the host run something, or grant rights there; \

@@ -4,7 +4,8 @@ use forkpoint_engine::{Engine, ForkOptions, Layer, Network};
 use forkpoint_explore::spec::NetworkSpec;
 use forkpoint_model::{Error, Kind, Result};
 use serde_json::json;
-use std::path::Path;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 use crate::app::{App, Masks};
 use crate::{codes, exit, output};
@@ -20,7 +21,7 @@ use crate::{codes, exit, output};
 pub(crate) struct Args {
     /// A directory, branch or checkpoint
     #[arg(value_name = "SOURCE")]
-    source: String,
+    source: OsString,
     /// A name; with -n they are NAME-1, NAME-2…
     #[arg(long)]
     name: Option<String>,
@@ -30,12 +31,28 @@ pub(crate) struct Args {
     /// effect, or reasoning for a branch that is to have no effect path at all
     #[arg(long, value_name = "LAYER", default_value = "effect", value_parser = layer)]
     layer: Layer,
-    /// loopback, or host: nothing captures what is sent to the host's network
-    #[arg(long, value_name = "NETWORK", default_value = "loopback", value_parser = super::explore::network)]
-    network: NetworkSpec,
+    /// loopback, or host: nothing captures what is sent to the host's network. Default: loopback, or
+    /// what the configuration says
+    #[arg(long, value_name = "NETWORK", value_parser = crate::flags::network)]
+    network: Option<NetworkSpec>,
+    /// Show this device of the host, such as /dev/kvm, to every command. Nothing captures what is done
+    /// with it (may be repeated)
+    #[arg(long = "device", value_name = "PATH")]
+    devices: Vec<PathBuf>,
+    /// A variable of the caller that commands in it are given although it is a secret: at each exec and
+    /// shell as it is set then. Only the name is kept (may be repeated)
+    #[arg(long = "secret", value_name = "NAME", value_parser = secret)]
+    secrets: Vec<String>,
     /// Fork from a copy of the directory
     #[arg(long)]
     snapshot: bool,
+}
+
+fn secret(text: &str) -> std::result::Result<String, String> {
+    match text.is_empty() || text.contains(['=', '\0']) {
+        true => Err("the name of a variable, without its value".into()),
+        false => Ok(text.to_owned()),
+    }
 }
 
 fn layer(text: &str) -> std::result::Result<Layer, String> {
@@ -52,15 +69,18 @@ pub(crate) fn run(app: &App, args: &Args) -> Result<u8> {
         check_name(name)?;
     }
     let engine = app.engine(&Masks::default())?;
+    let network = args.network.or(app.config()?.network).unwrap_or_default();
     let options = ForkOptions {
         name: args.name.clone(),
         count: args.count,
         durable: true,
         layer: args.layer,
-        network: match args.network {
+        network: match network {
             NetworkSpec::Loopback => Network::Loopback,
             NetworkSpec::Host => Network::Host,
         },
+        devices: args.devices.iter().map(|p| app.cwd.join(p)).collect(),
+        secrets: args.secrets.clone(),
         ..ForkOptions::default()
     };
     let forked = fork(app, &engine, args, &options)?;
@@ -88,8 +108,11 @@ pub(crate) fn run(app: &App, args: &Args) -> Result<u8> {
         output::print_json(&json!({"schema": "forkpoint.fork/1", "branches": rows}))?;
     } else {
         output::print(&text)?;
-        if args.network == NetworkSpec::Host {
+        if network == NetworkSpec::Host {
             app.say("note: what they send to the host's network is not captured and cannot be rolled back");
+        }
+        if !args.devices.is_empty() {
+            app.say("note: what they do with a device is not captured and cannot be rolled back");
         }
     }
     Ok(first_error.map_or(exit::DONE, |e| exit::of_error(e.kind)))
@@ -98,9 +121,11 @@ pub(crate) fn run(app: &App, args: &Args) -> Result<u8> {
 type Forked = Vec<Result<forkpoint_engine::Branch>>;
 
 fn fork(app: &App, engine: &Engine, args: &Args, options: &ForkOptions) -> Result<Forked> {
-    let source = args.source.as_str();
-    let is_path = source.starts_with(['/', '.']);
-    let dir = app.cwd.join(source);
+    let dir = app.cwd.join(&args.source);
+    // A branch's name is text; what is not can only be a directory.
+    let name = args.source.to_str();
+    let is_path = name.is_none_or(|name| name.starts_with(['/', '.']));
+    let source = name.unwrap_or_default();
     if is_path {
         return fork_dir(app, engine, args, &dir, options);
     }
@@ -136,7 +161,7 @@ fn fork_dir(
 }
 
 /// A name that can be typed and that nothing else can mean.
-fn check_name(name: &str) -> Result<()> {
+pub(crate) fn check_name(name: &str) -> Result<()> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     if name.is_empty()
         || name.len() > 100

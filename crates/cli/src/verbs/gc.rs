@@ -14,10 +14,10 @@ pub(crate) struct Args {
     /// Only say what would be freed
     #[arg(long)]
     dry_run: bool,
-    /// Free what was kept longer than this
+    /// Free what was kept longer than this. Default: what the configuration says, else 7d
     #[arg(long, value_name = "T", conflicts_with = "all")]
     max_age: Option<Time>,
-    /// Free the oldest until the rest fits
+    /// Free the oldest until the rest fits. Default: what the configuration says, else 5G
     #[arg(long, value_name = "SIZE", conflicts_with = "all")]
     max_size: Option<Size>,
     /// Free everything that is kept of ended branches
@@ -28,18 +28,17 @@ pub(crate) struct Args {
 /// Collects.
 pub(crate) fn run(app: &App, args: &Args) -> Result<u8> {
     let engine = app.engine(&Masks::default())?;
+    let config = app.config()?;
+    let (age, size) = (args.max_age.or(config.age), args.max_size.or(config.size));
     let report = engine.gc(&GcOptions {
         dry_run: args.dry_run,
         max_age_s: if args.all {
             Some(0)
         } else {
-            args.max_age.map(|t| t.0.as_secs())
+            age.map(|t| t.0.as_secs())
         },
-        max_bytes: if args.all {
-            Some(0)
-        } else {
-            args.max_size.map(|s| s.0)
-        },
+        max_bytes: if args.all { Some(0) } else { size.map(|s| s.0) },
+        at_most: None,
     })?;
     if app.json() {
         let mut document = serde_json::to_value(&report)
@@ -53,11 +52,16 @@ pub(crate) fn run(app: &App, args: &Args) -> Result<u8> {
         app.say(item);
     }
     let verb = if args.dry_run { "would free" } else { "freed" };
-    output::print(&format!(
+    let mut text = format!(
         "{verb} {}: {} branches, {} layers\n",
         human_bytes(report.bytes),
         report.branches,
         report.layers
-    ))?;
+    );
+    for (kind, freed) in &report.kinds {
+        let bytes = human_bytes(freed.bytes);
+        text += &format!("  {kind:<9} {:>6}  {bytes}\n", freed.count);
+    }
+    output::print(&text)?;
     Ok(exit::DONE)
 }

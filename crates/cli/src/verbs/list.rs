@@ -6,9 +6,10 @@ use serde_json::json;
 use std::path::PathBuf;
 
 use crate::app::{App, Masks};
+use crate::records::{self, Bases, BranchLine};
 use crate::style::Style;
 use crate::table::Table;
-use crate::{exit, output, records};
+use crate::{exit, output};
 
 /// List branches, or explorations
 #[derive(clap::Args, Debug)]
@@ -22,6 +23,12 @@ pub(crate) struct Args {
     /// Explorations instead of branches
     #[arg(long, short = 'x')]
     explorations: bool,
+}
+
+#[derive(serde::Serialize)]
+struct List<'b> {
+    branches: Vec<BranchLine<'b>>,
+    schema: &'static str,
 }
 
 /// Lists.
@@ -62,12 +69,16 @@ pub(crate) fn run(app: &App, args: &Args) -> Result<u8> {
         world,
         ended: args.all,
     })?;
+    let mut bases = Bases::new(&engine);
     if app.json() {
-        let rows = branches
+        let branches = branches
             .iter()
-            .map(|b| records::branch_json(&engine, b))
+            .map(|b| BranchLine::new(&mut bases, b))
             .collect::<Result<Vec<_>>>()?;
-        output::print_json(&json!({"schema": "forkpoint.list/1", "branches": rows}))?;
+        output::print_json(&List {
+            branches,
+            schema: "forkpoint.list/1",
+        })?;
         return Ok(exit::DONE);
     }
     let mut table = Table::new(&["BRANCH", "NAME", "STATE", "FROM", "DIRECTORY", "FORKED"]);
@@ -75,9 +86,9 @@ pub(crate) fn run(app: &App, args: &Args) -> Result<u8> {
         table.row(vec![
             b.id.to_string(),
             b.name.clone().unwrap_or_else(|| records::attempt_name(b)),
-            records::state_words(b),
+            records::state_now(&engine, b)?,
             records::source_words(&b.parent),
-            records::base_of(&engine, b.world)?,
+            bases.of(b.world)?.display().to_string(),
             records::ago(now, b.created_ns),
         ]);
     }

@@ -1,8 +1,14 @@
 //! `forkpoint logs`.
 
+use forkpoint_engine::{Activity, Branch, BranchState};
 use forkpoint_model::Result;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use rustix::io::Errno;
 use serde_json::json;
 use std::io::{ErrorKind, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 
 use crate::app::{App, Masks};
 use crate::{codes, exit, output};
@@ -19,7 +25,13 @@ pub(crate) struct Args {
     /// What its score command wrote instead
     #[arg(long)]
     score: bool,
+    /// Go on with what is written from now on, until nothing runs in the branch any more
+    #[arg(long, short)]
+    follow: bool,
 }
+
+/// How often a followed log is looked at where the kernel has nothing to tell.
+const LOOK_MS: i64 = 500;
 
 /// Shows.
 pub(crate) fn run(app: &App, args: &Args) -> Result<u8> {
@@ -32,6 +44,13 @@ pub(crate) fn run(app: &App, args: &Args) -> Result<u8> {
         _ => log,
     };
     let label = branch.label()?;
+    let mut follow = match args.follow && !app.json() {
+        true => Some(Follow::new(&branch, &path)?),
+        false => None,
+    };
+    if let Some(follow) = &mut follow {
+        while !path.exists() && follow.wait()? {}
+    }
     let mut file = std::fs::File::open(&path).map_err(|e| match e.kind() {
         ErrorKind::NotFound => codes::NOTHING
             .error(format!("{label} has no such log"))
@@ -47,10 +66,75 @@ pub(crate) fn run(app: &App, args: &Args) -> Result<u8> {
     let mut buffer = vec![0; 64 << 10];
     loop {
         match file.read(&mut buffer) {
-            Ok(0) => return Ok(exit::DONE),
+            Ok(0) => {
+                let more = match &mut follow {
+                    Some(follow) => follow.wait()?,
+                    None => false,
+                };
+                if !more {
+                    return Ok(exit::DONE);
+                }
+            }
             Ok(n) => output::print_foreign(&buffer[..n])?,
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
             Err(e) => return Err(codes::OUTPUT.io(format!("cannot read {}", path.display()), e)),
         }
+    }
+}
+
+/// Waits for a log to grow.
+struct Follow<'a> {
+    branch: &'a Branch,
+    changes: OwnedFd,
+    /// Something has run since, or before.
+    ran: bool,
+    /// Nothing runs any more: what is there now is all.
+    over: bool,
+}
+
+impl<'a> Follow<'a> {
+    fn new(branch: &'a Branch, log: &Path) -> Result<Self> {
+        let io = |e| codes::OUTPUT.io("cannot watch the log", e);
+        let changes = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).map_err(io)?;
+        // The directory is there as long as the branch is; without a watch it is looked at in turns.
+        let what = WatchFlags::MODIFY | WatchFlags::CREATE;
+        let dir = log.parent().unwrap_or(log);
+        match inotify::add_watch(&changes, dir, what) {
+            Ok(_) | Err(Errno::NOENT) => {}
+            Err(e) => return Err(io(e)),
+        }
+        Ok(Self {
+            branch,
+            changes,
+            ran: log.exists(),
+            over: false,
+        })
+    }
+
+    /// Waits until there may be more. `false`: there will be none.
+    fn wait(&mut self) -> Result<bool> {
+        if self.over {
+            return Ok(false);
+        }
+        let record = self.branch.record()?;
+        let runs = self.branch.activity()? != Activity::Stopped;
+        // Looked at before what is left is read: nothing is written after it.
+        self.over = record.state != BranchState::Open || (self.ran && !runs);
+        self.ran |= runs;
+        if self.over {
+            return Ok(true);
+        }
+        let mut fds = [PollFd::new(&self.changes, PollFlags::IN)];
+        let time = Timespec {
+            tv_sec: 0,
+            tv_nsec: LOOK_MS * 1_000_000,
+        };
+        match poll(&mut fds, Some(&time)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(e) => return Err(codes::OUTPUT.io("cannot wait for the log", e)),
+        }
+        forkpoint_sys::signal::drain(self.changes.as_fd())
+            .map_err(|e| codes::OUTPUT.io("cannot watch the log", e))?;
+        Ok(true)
     }
 }

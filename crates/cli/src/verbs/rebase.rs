@@ -9,7 +9,7 @@ use crate::{exit, output};
 
 /// Move a stale branch onto the directory as it now is
 ///
-/// Refused with the list where both sides changed the same paths. A verification no longer holds
+/// Refused with the list where both sides changed the same paths, or a key it read or wrote was changed. A verification no longer holds
 /// afterwards.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
@@ -37,8 +37,8 @@ pub(crate) fn run(app: &App, args: &Args) -> Result<u8> {
         ))?;
     } else {
         output::say(&format!(
-            "{label} is not rebased: {} paths conflict",
-            report.conflicts.len()
+            "{label} is not rebased: {} conflict",
+            super::commit::what(&report.conflicts)
         ));
         for conflict in report.conflicts.iter().take(20) {
             output::say(&printable(&format!(

@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::app::{App, Masks};
 use crate::style::Style;
+use crate::verbs::rewind;
 use crate::{exit, output, progress, records};
 
 /// Show an exploration, an attempt or a branch
@@ -68,8 +69,14 @@ fn branch(app: &App, engine: &Engine, branch: &Branch) -> Result<u8> {
     };
     if app.json() {
         shown["schema"] = json!("forkpoint.branch/1");
+        shown["steps"] = branch.steps()?.iter().map(rewind::step_json).collect();
+        let (open, all) = effects(branch)?;
+        shown["effects"] = json!({"open": open, "all": all});
         if let Some(changes) = &changes {
-            shown["changed"] = json!({"files": changes.changes.len(), "bytes": changes.bytes});
+            shown["changed"] = json!({
+                "files": changes.changes.len(), "bytes": changes.bytes,
+                "keys": branch.kv_changed()?,
+            });
         }
         output::print_json(&shown)?;
         return Ok(exit::DONE);
@@ -86,7 +93,7 @@ fn branch(app: &App, engine: &Engine, branch: &Branch) -> Result<u8> {
     if let Some(name) = &record.name {
         line("name", name);
     }
-    line("state", &records::state_words(&record));
+    line("state", &records::state_now(engine, &record)?);
     line("directory", &records::base_of(engine, record.world)?);
     line("from", &records::source_words(&record.parent));
     if let Some((exploration, index)) = record.exploration {
@@ -103,9 +110,20 @@ fn branch(app: &App, engine: &Engine, branch: &Branch) -> Result<u8> {
         line("uncaptured", path);
     }
     if let Some(changes) = &changes {
+        let keys = match branch.kv_changed()? {
+            0 => String::new(),
+            n => format!(", {}", records::keys(n)),
+        };
         line(
             "changed",
-            &records::changed(changes.changes.len() as u64, changes.bytes),
+            &(records::changed(changes.changes.len() as u64, changes.bytes) + &keys),
+        );
+    }
+    let (open, all) = effects(branch)?;
+    if all > 0 {
+        line(
+            "effects",
+            &format!("{all}, of which {open} are not settled"),
         );
     }
     line("forked", &records::ago(now, record.created_ns));
@@ -122,5 +140,16 @@ fn branch(app: &App, engine: &Engine, branch: &Branch) -> Result<u8> {
     }
     line("log", &branch.log_path().display().to_string());
     output::print(&text)?;
+    let steps = branch.steps()?;
+    if !steps.is_empty() {
+        output::print(&rewind::table(&steps).render(Style::of_stdout()))?;
+    }
     Ok(exit::DONE)
+}
+
+/// How many of its effects outside are not settled, and how many there are.
+fn effects(branch: &Branch) -> Result<(usize, usize)> {
+    let all = branch.effects()?;
+    let open = all.iter().filter(|e| e.settled_ns.is_none()).count();
+    Ok((open, all.len()))
 }

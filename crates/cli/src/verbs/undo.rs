@@ -5,11 +5,11 @@ use serde_json::json;
 use std::path::PathBuf;
 
 use crate::app::{App, Masks};
-use crate::{codes, exit, output};
+use crate::{codes, exit, output, records};
 
-/// Take a commit back: put every path it changed back as it was
+/// Take a commit back: put every path and key it changed back as it was
 ///
-/// Refused where one of these paths was edited since, or a later commit stands on it.
+/// Refused where one of these paths or keys was changed since, or a later commit stands on it.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// The commit. Default: the last one into the directory
@@ -32,12 +32,21 @@ pub(crate) fn run(app: &App, args: &Args) -> Result<u8> {
     if app.json() {
         output::print_json(&json!({
             "schema": "forkpoint.undo/1", "commit": report.commit, "restored": report.restored,
+            "kept": report.kept,
+            "keys": report.keys,
         }))?;
     } else {
+        let keys = match report.keys {
+            0 => String::new(),
+            n => format!(" and {}", records::keys(n)),
+        };
         output::print(&format!(
-            "undid commit {}: {} paths are back\n",
+            "undid commit {}: {} paths{keys} are back\n",
             report.commit, report.restored
         ))?;
+        for kept in &report.kept {
+            app.say(&format!("not taken back, since it is out: {kept}"));
+        }
     }
     Ok(exit::DONE)
 }

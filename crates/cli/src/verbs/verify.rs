@@ -22,13 +22,13 @@ pub(crate) struct Args {
     #[arg(value_name = "BRANCH")]
     branch: String,
     /// Paths that are made exactly what the base has first (may be repeated)
-    #[arg(long, value_name = "GLOB")]
+    #[arg(long, value_name = "GLOB", value_parser = crate::flags::glob)]
     protect: Vec<String>,
     /// A time limit
     #[arg(long, value_name = "T")]
     timeout: Option<Time>,
     /// The network the verifier sees: loopback or host
-    #[arg(long, value_name = "NETWORK", default_value = "loopback", value_parser = super::explore::network)]
+    #[arg(long, value_name = "NETWORK", default_value = "loopback", value_parser = crate::flags::network)]
     network: NetworkSpec,
     #[command(flatten)]
     masks: Masks,
@@ -63,6 +63,7 @@ pub(crate) fn run(app: &App, args: Args) -> Result<u8> {
         },
         mounts: Vec::new(),
         log: Some(log.clone()),
+        redactor: Default::default(),
         capture_limit: 0,
         score: false,
         cancel: cancel.clone(),

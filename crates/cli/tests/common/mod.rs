@@ -6,6 +6,8 @@
     reason = "each test file uses its own part"
 )]
 
+pub mod pages;
+
 use serde_json::Value;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

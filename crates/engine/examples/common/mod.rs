@@ -1,7 +1,8 @@
 //! What the measuring programs share: an engine with a store of its own, bases of given sizes, and the lines that
 //! `cargo xtask bench` reads.
 //!
-//! Each program is given a directory to work in. Bases that cost minutes to make lie beside it, for the next program.
+//! Each program is given a directory to work in, and one for the bases that cost minutes to make, where it finds those
+//! of the program before.
 #![allow(dead_code, reason = "each program uses a part")]
 
 use std::fs::{self, File};
@@ -10,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use forkpoint_engine::{AbortOptions, Branch, Engine, EngineOptions, ForkOptions, Result, World};
 use forkpoint_model::{Code, Kind};
+use rustix::fs::{Mode, OFlags};
+use std::os::fd::BorrowedFd;
 
 /// Errors of making the bases: a fault of the machine, not of Forkpoint.
 pub(crate) const BENCH: Code = Code::new("FP0000", Kind::Io, "the measurement failed");
@@ -22,8 +25,17 @@ pub(crate) fn io<T>(what: &str, result: std::io::Result<T>) -> Result<T> {
 pub(crate) fn work() -> Result<PathBuf> {
     match std::env::args_os().nth(1) {
         Some(dir) => Ok(PathBuf::from(dir)),
-        None => Err(BENCH.error("usage: PROGRAM DIRECTORY")),
+        None => Err(BENCH.error("usage: PROGRAM DIRECTORY [BASES]")),
     }
+}
+
+/// The directory of the bases: the second argument, else beside the first.
+pub(crate) fn bases() -> Result<PathBuf> {
+    let work = work()?;
+    let beside = || work.parent().unwrap_or(&work).to_path_buf();
+    Ok(std::env::args_os()
+        .nth(2)
+        .map_or_else(beside, PathBuf::from))
 }
 
 pub(crate) fn engine(work: &Path) -> Result<Engine> {
@@ -54,35 +66,77 @@ pub(crate) fn abort(branch: &Branch) -> Result<()> {
         .map(|_| ())
 }
 
-/// A directory of `count` empty files, 1000 to a directory. Made once a run.
+/// Directories at the top of a base of files, as many as a project has.
+const TOPS: usize = 10;
+/// Files in one directory at most.
+const TOGETHER: usize = 1000;
+
+/// A tree of `count` small files, three deep: ten directories at the top, whatever the size. Made once a run.
 pub(crate) fn files(dir: &Path, count: usize) -> Result<PathBuf> {
-    let base = dir.join(format!("files-{count}"));
+    made(dir, &format!("files-{count}"), |making| {
+        for top in 0..TOPS {
+            for first in (0..count / TOPS).step_by(TOGETHER) {
+                let sub = making.join(format!("top-{top}/dir-{:03}", first / TOGETHER));
+                io("mkdir", fs::create_dir_all(&sub))?;
+                for i in first..(count / TOPS).min(first + TOGETHER) {
+                    io("create", File::create(sub.join(format!("file-{i:06}"))))?;
+                }
+            }
+        }
+        // The one that is looked at.
+        io("write", fs::write(making.join(ONE_FILE), "some text\n"))
+    })
+}
+
+/// A file that every base of [`files`] has.
+pub(crate) const ONE_FILE: &str = "top-0/dir-000/file-000007";
+
+/// A directory of `count` empty directories: what listing the top of a base costs.
+pub(crate) fn wide(dir: &Path, count: usize) -> Result<PathBuf> {
+    made(dir, &format!("wide-{count}"), |making| {
+        (0..count).try_for_each(|i| io("mkdir", fs::create_dir(making.join(format!("d-{i:05}")))))
+    })
+}
+
+fn made(dir: &Path, name: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
+    let base = dir.join(name);
     if base.exists() {
         return Ok(base);
     }
-    let making = dir.join("making");
-    for first in (0..count).step_by(1000) {
-        let sub = making.join(format!("dir-{:04}", first / 1000));
-        io("mkdir", fs::create_dir_all(&sub))?;
-        for i in first..count.min(first + 1000) {
-            io("create", File::create(sub.join(format!("file-{i:07}"))))?;
-        }
-    }
+    let making = dir.join(format!("{name}.making"));
+    io("mkdir", fs::create_dir_all(&making))?;
+    make(&making)?;
     io("rename", fs::rename(&making, &base))?;
     Ok(base)
 }
 
 /// A directory with one file of `bytes`, allocated and not written: what is in it is never read.
 pub(crate) fn big(dir: &Path, bytes: u64) -> Result<PathBuf> {
-    let base = dir.join(format!("big-{bytes}"));
-    if base.exists() {
-        return Ok(base);
+    made(dir, &format!("big-{bytes}"), |making| {
+        let file = io("create", File::create(making.join("big")))?;
+        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes)
+            .map_err(|e| BENCH.error(format!("allocate {bytes} bytes: {e}")))
+    })
+}
+
+/// Opens something below a directory.
+pub(crate) fn open_in(dir: BorrowedFd<'_>, name: &str, flags: OFlags) -> Result<File> {
+    rustix::fs::openat(dir, name, flags | OFlags::CLOEXEC, Mode::from(0o644))
+        .map(File::from)
+        .map_err(|e| BENCH.error(format!("{name}: {e}")))
+}
+
+/// Lists a directory, to its end; says how many entries it has.
+pub(crate) fn list(dir: BorrowedFd<'_>) -> Result<usize> {
+    let dir = open_in(dir, ".", OFlags::RDONLY | OFlags::DIRECTORY)?;
+    let mut buffer = vec![std::mem::MaybeUninit::uninit(); 32 << 10];
+    let mut names = rustix::fs::RawDir::new(dir, &mut buffer);
+    let mut count = 0;
+    while let Some(name) = names.next() {
+        name.map_err(|e| BENCH.error(format!("a listing: {e}")))?;
+        count += 1;
     }
-    io("mkdir", fs::create_dir_all(&base))?;
-    let file = io("create", File::create(base.join("big")))?;
-    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes)
-        .map_err(|e| BENCH.error(format!("allocate {bytes} bytes: {e}")))?;
-    Ok(base)
+    Ok(count)
 }
 
 /// Runs the subjects in turn, each round beginning with another one; the first round is not counted.

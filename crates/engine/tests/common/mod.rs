@@ -191,3 +191,52 @@ impl Drop for Mounted {
         assert!(std::thread::panicking() || status.is_ok_and(|s| s.success()));
     }
 }
+
+/// Mounts an overlay at `at` over `lower`, with its upper below `under`.
+pub(crate) fn overlay(at: &Path, lower: &Path, under: &Path) -> Mounted {
+    let dirs = ["upper", "work"].map(|name| under.join(name));
+    for dir in &dirs {
+        fs::create_dir_all(dir).unwrap();
+    }
+    let options = format!(
+        "lowerdir={},upperdir={},workdir={}",
+        lower.display(),
+        dirs[0].display(),
+        dirs[1].display()
+    );
+    let at_text = at.to_str().unwrap();
+    host(
+        "mount",
+        &["-t", "overlay", "-o", &options, "overlay", at_text],
+    );
+    Mounted::at(at)
+}
+
+/// A place over which no overlay can be had, and what must be unmounted afterwards. For root the base
+/// is an overlay over an overlay, as deep as the kernel goes. For others everything lies on an
+/// overlay, where no upper can be, in a directory that somebody else has to make:
+/// `FORKPOINT_TEST_OVERLAY`.
+pub(crate) fn without_overlay() -> Option<(Place, Vec<Mounted>, tempfile::TempDir)> {
+    let under = tempfile::tempdir().unwrap();
+    if !is_root() {
+        let Some(dir) = std::env::var_os("FORKPOINT_TEST_OVERLAY") else {
+            skip("FORKPOINT_TEST_OVERLAY names no directory on an overlay");
+            return None;
+        };
+        let dir = tempfile::tempdir_in(dir).unwrap();
+        fs::create_dir(dir.path().join("base")).unwrap();
+        return Some((Place::within(dir), Vec::new(), under));
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (base, lower, middle) = (
+        dir.path().join("base"),
+        under.path().join("lower"),
+        under.path().join("middle"),
+    );
+    for path in [&base, &lower, &middle] {
+        fs::create_dir(path).unwrap();
+    }
+    let first = overlay(&middle, &lower, &under.path().join("1"));
+    let second = overlay(&base, &middle, &under.path().join("2"));
+    Some((Place::within(dir), vec![second, first], under))
+}

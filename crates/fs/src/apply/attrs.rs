@@ -71,7 +71,7 @@ pub(crate) fn apply(
 
 /// Owner first, which clears set-id bits and capabilities; then attributes, of which an access list
 /// sets permission bits; the mode last.
-fn set(io: Io<'_>, fd: BorrowedFd<'_>, now: &Attrs, to: &Attrs) -> io::Result<()> {
+pub(crate) fn set(io: Io<'_>, fd: BorrowedFd<'_>, now: &Attrs, to: &Attrs) -> io::Result<()> {
     let owner = (now.uid, now.gid) != (to.uid, to.gid);
     if owner {
         let changed = |now, to| (now != to).then_some(to);

@@ -62,7 +62,8 @@ pub struct Ident {
     pub mtime: FileTime,
     /// Last change of anything. A rename sets it.
     pub ctime: FileTime,
-    /// For a directory: pins everything below it.
+    /// For a directory: pins everything below it. For git's index as a commit writes it: its entries,
+    /// by which a mere refresh of it is told from a change.
     pub below: Option<[u8; 32]>,
 }
 

@@ -7,8 +7,9 @@ use rustix::fs::{self as rfs, AtFlags, CWD, Gid, Mode, OFlags, Timespec, Timesta
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 
 /// What kind of change a call makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -287,37 +288,67 @@ impl<'h> Io<'h> {
     }
 }
 
-/// Threads that sync at the same time.
-const SYNCERS: usize = 32;
+/// How many share the syncing.
+const SYNCERS: usize = 8;
 
 fn sync_in_parallel(fds: &[BorrowedFd<'_>]) -> Result<(), (usize, io::Error)> {
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let mut failed = None;
-        loop {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some(fd) = fds.get(at) else {
-                return failed;
-            };
-            if let Err(errno) = rfs::fsync(fd) {
-                failed.get_or_insert((at, io::Error::from(errno)));
-            }
-        }
+    let [_, _, ..] = fds else {
+        return fds.iter().try_for_each(|fd| sync_one(0, *fd));
     };
-    let failed = std::thread::scope(|scope| {
-        let helpers = fds.len().min(SYNCERS).saturating_sub(1);
-        // Where no thread can be had, the others and this one do all the work.
-        let helpers: Vec<_> = (0..helpers)
-            .map_while(|_| std::thread::Builder::new().spawn_scoped(scope, work).ok())
-            .collect();
-        let mine = work();
-        let theirs = helpers.into_iter().map(|helper| match helper.join() {
-            Ok(failed) => failed,
-            Err(_) => Some((0, io::Error::other("a thread that syncs died"))),
-        });
-        theirs.fold(mine, |first, other| first.or(other))
+    let own = |(at, fd): (usize, &BorrowedFd<'_>)| match fd.try_clone_to_owned() {
+        Ok(fd) => Ok(fd),
+        Err(e) => Err((at, e)),
+    };
+    let fds: Vec<OwnedFd> = fds.iter().enumerate().map(own).collect::<Result<_, _>>()?;
+    let helpers = fds.len().min(SYNCERS) - 1;
+    let work = Arc::new(Syncing {
+        fds,
+        next: AtomicUsize::new(0),
     });
-    failed.map_or(Ok(()), Err)
+    let (tell, told) = mpsc::channel();
+    for _ in 0..helpers {
+        let (work, tell) = (Arc::clone(&work), tell.clone());
+        crate::crew::give(move || {
+            let found = work.share();
+            // Let go before it is told: then nothing is held open any more.
+            drop(work);
+            // The receiver waits for every helper.
+            drop(tell.send(found));
+        });
+    }
+    drop(tell);
+    let mine = work.share();
+    // A helper that never told has died with its share of the work undone.
+    let theirs = (0..helpers).map(|_| match told.recv() {
+        Ok(found) => found,
+        Err(_) => Err((0, io::Error::other("a thread that syncs died"))),
+    });
+    theirs.fold(mine, Result::and)
+}
+
+/// Files that several threads sync between them.
+struct Syncing {
+    fds: Vec<OwnedFd>,
+    next: AtomicUsize,
+}
+
+impl Syncing {
+    /// Syncs what no other thread has taken; the first failure is told, and the rest synced all the
+    /// same.
+    fn share(&self) -> Result<(), (usize, io::Error)> {
+        let mut found = Ok(());
+        loop {
+            let at = self.next.fetch_add(1, Ordering::Relaxed);
+            let Some(fd) = self.fds.get(at) else {
+                return found;
+            };
+            found = found.and(sync_one(at, fd.as_fd()));
+        }
+    }
+}
+
+fn sync_one(at: usize, fd: BorrowedFd<'_>) -> Result<(), (usize, io::Error)> {
+    rfs::fsync(fd).map_err(|errno| (at, errno.into()))
 }
 
 /// A path that means exactly this open file, whatever names it has.

@@ -11,6 +11,7 @@
 
 mod api;
 mod attrs;
+mod before;
 mod build;
 pub mod ident;
 pub mod io;
@@ -27,11 +28,12 @@ mod undo;
 pub(crate) mod walk;
 
 pub use api::{Owners, Redo, StageRequest, Staged};
+pub use before::restore_before;
 pub use journal::Journal;
 pub use prepare::MAX_NOTES;
 pub use redo::{redo, redo_with};
 pub use stage::{stage, stage_with};
-pub use stage_dir::{own_name, stage_dir, stage_places};
+pub use stage_dir::{own_name, stage_dir, stage_places, stays_in_store};
 pub use undo::{check_undo, undo, undo_with};
 
 use forkpoint_model::Result;

@@ -8,6 +8,7 @@ use crate::codes;
 use crate::conflict::PathConflict;
 use crate::delta::FileTime;
 use forkpoint_model::{Error, Result};
+use forkpoint_sys::ids::Shift;
 use forkpoint_sys::openat::{self, Meta};
 use forkpoint_sys::{ioctl, xattr};
 use rustix::fs::{Mode, OFlags, readlinkat};
@@ -57,6 +58,8 @@ pub(crate) struct Ownership {
     owners: Owners,
     uid: u32,
     gids: Vec<u32>,
+    /// Owners are stored shifted where they are written.
+    pub(crate) shift: Option<Shift>,
 }
 
 impl Ownership {
@@ -70,6 +73,7 @@ impl Ownership {
             owners,
             uid: rustix::process::geteuid().as_raw(),
             gids,
+            shift: None,
         })
     }
 
@@ -77,7 +81,8 @@ impl Ownership {
     /// whether that differs from what was wanted.
     pub(crate) fn map(&self, wanted: (u32, u32), given: (u32, u32)) -> ((u32, u32), bool) {
         if self.owners == Owners::Keep {
-            return (wanted, false);
+            let stored = |id| self.shift.map_or(id, |shift| shift.stored(id));
+            return ((stored(wanted.0), stored(wanted.1)), false);
         }
         let uid = if wanted.0 == self.uid {
             wanted.0
@@ -90,6 +95,11 @@ impl Ownership {
             given.1
         };
         ((uid, gid), (uid, gid) != wanted)
+    }
+
+    /// Whether this user may change the attributes of what belongs to `uid`.
+    pub(crate) fn owns(&self, uid: u32) -> bool {
+        self.keep() || uid == self.uid
     }
 
     fn keep(&self) -> bool {
@@ -238,7 +248,8 @@ fn attributes_extended(
         }
     }
     for (key, value) in wanted.iter().filter(|(key, _)| carried(key)) {
-        match io.xattr(to, key, Some(value)) {
+        let stored = owner.shift.map(|shift| shift.stored_value(key, value));
+        match io.xattr(to, key, Some(stored.as_ref().unwrap_or(value))) {
             Ok(()) => {}
             Err(e) => {
                 let refused = match Errno::from_io_error(&e) {

@@ -17,6 +17,9 @@ use std::path::Path;
 /// made since, a permission, a full disk); before the first change of a call everything is looked
 /// at, so that what is blocked from the start changes nothing.
 ///
+/// What an earlier call did stays done whatever its user did since: an original that lies in the stage
+/// was displaced, and what stands in its place now, if not what was decided, is a later edit.
+///
 /// # Errors
 /// `FP0258` when the stage is gone or another.
 pub fn redo(base: &Path, journal: &Journal) -> Result<Redo> {
@@ -25,6 +28,8 @@ pub fn redo(base: &Path, journal: &Journal) -> Result<Redo> {
 
 /// As [`redo`], with every change made through `io`.
 pub fn redo_with(io: Io<'_>, base: &Path, journal: &Journal) -> Result<Redo> {
+    // A mounted lower must not change.
+    crate::view::settle();
     let place = match Place::open(base, journal)? {
         Ok(place) => place,
         Err(item) => return Ok(Redo::Blocked(vec![item])),
@@ -45,7 +50,8 @@ pub fn redo_with(io: Io<'_>, base: &Path, journal: &Journal) -> Result<Redo> {
             Err(item) => return Ok(Redo::Blocked(vec![item])),
         }
     }
-    match times::finish(&place, io, sync_all, |dir| dir.new_mtime) {
+    let left = |dir| outlived(&place, dir);
+    match times::finish(&place, io, sync_all, left, |dir| dir.new_mtime) {
         Ok(()) => Ok(Redo::Done),
         Err(item) => Ok(Redo::Blocked(vec![item])),
     }
@@ -55,7 +61,11 @@ pub fn redo_with(io: Io<'_>, base: &Path, journal: &Journal) -> Result<Redo> {
 /// enough to make it durable.
 fn run(place: &Place<'_>, io: Option<Io<'_>>, op: &Op) -> Result<bool, Blocked> {
     let (dir, entry) = op.place();
-    let fd = place.dir(dir)?;
+    let fd = match place.dir(dir) {
+        Ok(fd) => fd,
+        Err(_) if displaced(place, op) => return Ok(true),
+        Err(item) => return Err(item),
+    };
     let step = Step {
         place,
         io,
@@ -98,6 +108,27 @@ fn run(place: &Place<'_>, io: Option<Io<'_>>, op: &Op) -> Result<bool, Blocked> 
     Ok(true)
 }
 
+/// Whether the stage holds the original that an operation displaces, unchanged: then it was done.
+fn displaced(place: &Place<'_>, op: &Op) -> bool {
+    let (Op::Exchange { stage, old, .. } | Op::Remove { stage, old, .. }) = op else {
+        return false;
+    };
+    let (kept, stage) = (place.stage.as_fd(), name(stage));
+    let same = |now: &Ident| old.same_but_renamed(now);
+    let below = || match old.below {
+        None => true,
+        Some(pinned) => subtree::digest(kept, stage).is_ok_and(|now| now == pinned),
+    };
+    matches!(Ident::at(kept, stage), Ok(Some(now)) if same(&now)) && below()
+}
+
+/// Whether a directory that is no longer what it was may be passed over: all that was to be done in it
+/// was done before its user moved or removed it.
+fn outlived(place: &Place<'_>, index: u32) -> bool {
+    let mut here = place.journal.ops.iter().filter(|op| op.place().0 == index);
+    here.all(|op| displaced(place, op))
+}
+
 struct Step<'p> {
     place: &'p Place<'p>,
     io: Option<Io<'p>>,
@@ -124,7 +155,7 @@ impl Step<'_> {
 
     /// Whether what lies below a directory is still what it was.
     fn below(&self, dir: BorrowedFd<'_>, entry: &[u8], known: &Ident) -> Result<bool, Blocked> {
-        match known.below {
+        match known.below.filter(|_| known.is_dir()) {
             None => Ok(true),
             Some(pinned) => {
                 Ok(subtree::digest(dir, name(entry)).map_err(|e| self.os(e))? == pinned)
@@ -137,6 +168,16 @@ impl Step<'_> {
         match self.staged(entry)? {
             Some(now) if now.id == new.id => Ok(()),
             _ => Err(self.block("what was staged for it is gone")),
+        }
+    }
+
+    /// Whether the original lies in the stage, unchanged.
+    fn was_displaced(&self, stage: &[u8], old: &Ident) -> Result<bool, Blocked> {
+        match self.staged(stage)? {
+            Some(now) if old.same_but_renamed(&now) => {
+                self.below(self.place.stage.as_fd(), stage, old)
+            }
+            _ => Ok(false),
         }
     }
 
@@ -153,6 +194,8 @@ impl Step<'_> {
             }
             Some(now) if old.untouched(&now) && self.below(self.dir, entry, old)? => {}
             Some(now) if now.id == old.id => return Err(self.block("edited since")),
+            // Exchanged by an earlier call, and edited after that.
+            _ if self.was_displaced(stage, old)? => return Ok(()),
             Some(_) => return Err(self.block("replaced since")),
             None => return Err(self.block("removed since")),
         }

@@ -1,6 +1,8 @@
 //! Staging: everything the delta brings, prepared completely beside the base and made durable,
 //! with a journal of what to do with it. Nothing of the base is touched.
 
+mod checks;
+
 use super::api::{StageRequest, Staged};
 use super::ident::{Attrs, FileId, Ident};
 use super::io::Io;
@@ -9,12 +11,11 @@ use super::plan::{self, Action, Root};
 use super::prepare::{self, Notes, Ownership, failed};
 use super::{build, subtree, walk};
 use crate::codes;
-use crate::conflict::{self, CheckOptions, PathConflict};
+use crate::conflict;
 use crate::delta::{Change, ChangeKind};
 use crate::{MountOptions, view};
 use forkpoint_model::{Error, Result};
 use forkpoint_sys::openat;
-use rustix::fs::{Access, AtFlags};
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -98,7 +99,7 @@ struct Planned {
 struct Stager<'r> {
     request: &'r StageRequest,
     base: OwnedFd,
-    view: OwnedFd,
+    view: view::Glance,
     stage: OwnedFd,
     stage_dev: (u32, u32),
     dirs: Vec<Dir>,
@@ -129,7 +130,7 @@ impl<'r> Stager<'r> {
             .dev;
         Ok(Self {
             base: openat::directory_path(&request.base).map_err(|e| failed(&request.base, &e))?,
-            view: view::mount_readonly(&request.layers, &options)?,
+            view: view::glance(&request.layers, &options)?,
             stage,
             stage_dev,
             request,
@@ -302,95 +303,6 @@ impl<'r> Stager<'r> {
         Ok(new)
     }
 
-    /// Whether every directory that gets or loses a name can be written to, said before the
-    /// decision and not after it.
-    fn check_writable(&self) -> Result<()> {
-        let mut checked = vec![false; self.dirs.len()];
-        let opened = |dir: u32| {
-            self.ops.iter().any(|op| {
-                matches!(&op.attrs, Some(Op::Attrs { dir: d, name, new, .. })
-                    if *d == dir && name.is_empty() && opens(new.mode))
-            })
-        };
-        for op in self.ops.iter().filter(|op| op.attrs.is_none()) {
-            if std::mem::replace(&mut checked[op.dir as usize], true) {
-                continue;
-            }
-            let path = Path::new(OsStr::from_bytes(&self.dirs[op.dir as usize].path));
-            let fd = walk::dir(self.base.as_fd(), path).map_err(|e| failed(path, &e))?;
-            let access = Access::WRITE_OK | Access::EXEC_OK;
-            if let Err(errno) = rustix::fs::accessat(fd.as_fd(), ".", access, AtFlags::EACCESS)
-                && !opened(op.dir)
-            {
-                let shown = if path.as_os_str().is_empty() {
-                    Path::new(".")
-                } else {
-                    path
-                };
-                return Err(codes::CANNOT_APPLY
-                    .io(
-                        format_args!("{} in the base cannot be changed", shown.display()),
-                        super::place::why(&errno.into()),
-                    )
-                    .hint("make the directory writable and commit again; nothing was changed"));
-            }
-        }
-        Ok(())
-    }
-
-    /// Refuses early what cannot fit; what is not seen here is found by the write that fails.
-    fn check_space(&self) -> Result<()> {
-        let stat = rustix::fs::fstatvfs(&self.stage)
-            .map_err(|e| failed(&self.request.stage, &e.into()))?;
-        let free = stat.f_bavail.saturating_mul(stat.f_frsize);
-        if self.request.changes.bytes <= free {
-            return Ok(());
-        }
-        // Sizes overstate what sparse files need.
-        let mut needed = 0u64;
-        for planned in self.ops.iter().filter(|p| p.builds) {
-            for change in &self.request.changes.changes[planned.root.all.clone()] {
-                let found = conflict::look(self.view.as_fd(), &change.path)
-                    .map_err(|e| failed(&change.path, &e))?;
-                if let Some((_, _, meta)) = found.filter(|(_, _, meta)| meta.is_file()) {
-                    needed = needed.saturating_add(meta.size.min(meta.blocks.saturating_mul(512)));
-                }
-            }
-        }
-        let reflinks = prepare::may_share(self.stage.as_fd());
-        if needed <= free || reflinks {
-            return Ok(());
-        }
-        Err(codes::NO_SPACE
-            .error(format!(
-                "the change needs {needed} bytes beside the base, and {free} are free"
-            ))
-            .hint("free space on the target's file system and commit again; nothing was changed"))
-    }
-
-    /// What changed in the base between the fork and the moment its state was recorded is found
-    /// here; what changes later is found by redo.
-    fn changed_since(&self) -> Result<()> {
-        let request = self.request;
-        let options = CheckOptions {
-            layers: request.layers.clone(),
-            top: request.top,
-            userxattr: request.userxattr,
-            baseline: request.baseline.clone(),
-        };
-        let found = conflict::check(&request.changes, &request.base, request.stamp, &options)?;
-        match found.first() {
-            None => Ok(()),
-            Some(PathConflict { path, why }) => {
-                let more = match found.len() {
-                    1 => String::new(),
-                    n => format!(" (and {} more)", n - 1),
-                };
-                Err(changed(path, format!("{why}{more}")))
-            }
-        }
-    }
-
     /// The journal: attributes that open a directory up, then the entries, then attributes that
     /// close one.
     fn journal(mut self) -> Result<Journal> {
@@ -453,6 +365,9 @@ impl<'r> Stager<'r> {
             .ok_or_else(lost)?;
         if new.is_dir() {
             new.below = Some(subtree::digest(self.stage.as_fd(), &stage_name).map_err(fail)?);
+        } else {
+            let as_index = (name.as_slice(), self.stage.as_fd(), stage_name.as_os_str());
+            new.below = index_entries(as_index).map_err(fail)?;
         }
         Ok(match old {
             Some(old) => Op::Exchange {
@@ -470,6 +385,17 @@ impl<'r> Stager<'r> {
             },
         })
     }
+}
+
+/// What git's index lists, where the file called `name` is one.
+pub(super) fn index_entries(
+    (name, dir, entry): (&[u8], BorrowedFd<'_>, &OsStr),
+) -> std::io::Result<Option<[u8; 32]>> {
+    if name != b"index" || !openat::stat(dir, entry)?.is_file() {
+        return Ok(None);
+    }
+    let (fd, _) = crate::tree::open_regular(dir, entry)?;
+    Ok(conflict::index_digest(fd.as_fd())?.map(|digest| digest.0))
 }
 
 fn is_dir(change: &Change) -> bool {

@@ -48,6 +48,22 @@ pub fn stage_places(base: &Path, preferred: &Path, txn: CommitId) -> Vec<PathBuf
     places
 }
 
+/// Whether [`stage_dir`] will take a directory of the store `store` for the base, as far as can be told
+/// without trying. A no that is wrong does no harm.
+pub fn stays_in_store(base: &Path, store: &Path) -> bool {
+    let look = |dir: &Path| {
+        let fd = openat::directory(dir)?;
+        let meta = openat::stat_fd(fd.as_fd())?;
+        io::Result::Ok((fd, meta.dev, meta.mount_id))
+    };
+    match (look(base), look(store)) {
+        (Ok((fd, dev, mount)), Ok((_, store_dev, store_mount))) => {
+            (dev, mount) == (store_dev, store_mount) && known(fd.as_fd())
+        }
+        _ => false,
+    }
+}
+
 /// What a stage outside the store is called.
 pub fn own_name(txn: CommitId) -> String {
     format!(".forkpoint-{txn}")

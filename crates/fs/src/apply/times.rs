@@ -39,21 +39,31 @@ fn set(io: Io<'_>, fd: BorrowedFd<'_>, time: FileTime) -> io::Result<()> {
 /// Gives every directory of the journal its time and makes all of it durable. Each directory is
 /// synced by itself: on journaling file systems the first sync writes all the renames and the rest
 /// have nothing left to do, whereas one `syncfs` would wait for everybody else's data. It is used
-/// (`all`) only when something cannot be opened to be synced.
+/// (`all`) only when something cannot be opened to be synced. `left` says which directories may be
+/// passed over where they are not what they were.
 pub(crate) fn finish(
     place: &Place<'_>,
     io: Io<'_>,
     mut all: bool,
+    left: impl Fn(u32) -> bool,
     time: impl Fn(&Dir) -> FileTime,
 ) -> Result<(), Blocked> {
+    let mut all_dirs = Vec::with_capacity(place.journal.dirs.len());
     for (index, dir) in (0u32..).zip(&place.journal.dirs) {
         let path = Path::new(OsStr::from_bytes(&dir.path));
-        let fd = place.dir(index)?;
+        let fd = match place.dir(index) {
+            Ok(fd) => fd,
+            Err(_) if left(index) => continue,
+            Err(item) => return Err(item),
+        };
         set(io, fd.as_fd(), time(dir)).map_err(|e| blocked(path, why(&e)))?;
+        all_dirs.push((index, dir));
     }
     let stage = place.stage.as_fd();
     let fail = |path: &Path, e: &io::Error| blocked(path, why(e));
-    let all_dirs: Vec<_> = (0u32..).zip(&place.journal.dirs).collect();
+    if all_dirs.is_empty() {
+        io.sync(stage).map_err(|e| fail(Path::new(""), &e))?;
+    }
     for (round, dirs) in all_dirs.chunks(AT_ONCE).enumerate() {
         let mut open = Vec::with_capacity(dirs.len());
         for (index, dir) in dirs {

@@ -6,6 +6,7 @@ use super::ident::{Ident, name};
 use super::io::Io;
 use super::journal::{Journal, Op};
 use super::place::{Blocked, Place, blocked, why};
+use super::stage;
 use super::subtree;
 use super::times;
 use forkpoint_model::Result;
@@ -25,6 +26,7 @@ pub fn undo(base: &Path, journal: &Journal) -> Result<Redo> {
 
 /// As [`undo`], with every change made through `io`.
 pub fn undo_with(io: Io<'_>, base: &Path, journal: &Journal) -> Result<Redo> {
+    crate::view::settle();
     let place = match Place::open(base, journal)? {
         Ok(place) => place,
         Err(item) => return Ok(Redo::Blocked(vec![item])),
@@ -40,7 +42,7 @@ pub fn undo_with(io: Io<'_>, base: &Path, journal: &Journal) -> Result<Redo> {
             Err(item) => return Ok(Redo::Blocked(vec![item])),
         }
     }
-    match times::finish(&place, io, sync_all, |dir| dir.old_mtime) {
+    match times::finish(&place, io, sync_all, |_| false, |dir| dir.old_mtime) {
         Ok(()) => Ok(Redo::Done),
         Err(item) => Ok(Redo::Blocked(vec![item])),
     }
@@ -149,13 +151,24 @@ impl Back<'_> {
         if !new.same_but_renamed(now) {
             return Ok(false);
         }
-        match new.below {
+        match new.below.filter(|_| new.is_dir()) {
             None => Ok(true),
             Some(pinned) => {
                 let below = subtree::digest(self.dir, name(entry)).map_err(|e| self.os(e))?;
                 Ok(below == pinned)
             }
         }
+    }
+
+    /// Whether git's index was only refreshed since it was applied: it lists the same entries, with
+    /// whatever it now remembers of the files. Git writes it as a new file.
+    fn refreshed(&self, entry: &[u8], new: &Ident, now: &Ident) -> Result<bool, Blocked> {
+        let same_owner = (new.mode, new.uid, new.gid) == (now.mode, now.uid, now.gid);
+        if new.is_dir() || new.below.is_none() || !same_owner {
+            return Ok(false);
+        }
+        let as_index = (entry, self.dir, name(entry));
+        Ok(stage::index_entries(as_index).map_err(|e| self.os(e))? == new.below)
     }
 
     fn settle(&self, entry: &[u8], old: &Ident) -> Result<(), Blocked> {
@@ -172,16 +185,16 @@ impl Back<'_> {
         old: &Ident,
         new: &Ident,
     ) -> Result<(), Blocked> {
-        match self.here(entry)? {
+        let applied = match self.here(entry)? {
             Some(now) if now.id == old.id => return self.settle(entry, old),
+            Some(now) if now.id == new.id && self.unedited(entry, new, &now)? => now,
+            Some(now) if self.refreshed(entry, new, &now)? => now,
             Some(now) if now.id == new.id => {
-                if !self.unedited(entry, new, &now)? {
-                    return Err(self.block("edited since it was applied"));
-                }
+                return Err(self.block("edited since it was applied"));
             }
             Some(_) => return Err(self.block("replaced since it was applied")),
             None => return Err(self.block("removed since it was applied")),
-        }
+        };
         match self.staged(stage)? {
             Some(kept) if kept.id == old.id => {}
             _ => return Err(self.block("its original is no longer kept")),
@@ -195,7 +208,7 @@ impl Back<'_> {
         );
         io.exchange(kept, at).map_err(|e| self.os(e))?;
         match self.staged(stage)? {
-            Some(now) if new.same_but_renamed(&now) => self.settle(entry, old),
+            Some(now) if applied.same_but_renamed(&now) => self.settle(entry, old),
             // Edited between the look and the exchange: the edit goes back to where it was made.
             _ => {
                 io.exchange(kept, at).map_err(|e| self.os(e))?;
@@ -209,10 +222,12 @@ impl Back<'_> {
             // Never applied, undone already, or removed by its user: nothing is here.
             None => return Ok(()),
             Some(now) if now.id == new.id => now,
+            Some(now) if self.refreshed(entry, new, &now)? => now,
             Some(_) if self.staged(stage)?.is_some_and(|s| s.id == new.id) => return Ok(()),
             Some(_) => return Err(self.block("replaced since it was applied")),
         };
-        if !self.unedited(entry, new, &applied)? {
+        let known = self.unedited(entry, new, &applied)? || self.refreshed(entry, new, &applied)?;
+        if !known {
             return Err(self.block("edited since it was applied"));
         }
         let Some(io) = self.io else {
@@ -224,8 +239,8 @@ impl Back<'_> {
         );
         io.relocate(at, kept).map_err(|e| self.os(e))?;
         match self.staged(stage)? {
-            Some(now) if new.same_but_renamed(&now) => {
-                times::after_move(io, kept, new).map_err(|e| self.os(e))
+            Some(now) if applied.same_but_renamed(&now) => {
+                times::after_move(io, kept, &applied).map_err(|e| self.os(e))
             }
             _ => {
                 io.relocate(kept, at).map_err(|e| self.os(e))?;

@@ -10,15 +10,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Where the kernel looks for a merged directory.
-pub(super) struct Place {
+pub(crate) struct Place {
     /// The layer's number and the path in it, topmost first.
     parts: Vec<(usize, PathBuf)>,
     /// The path in the layers below all of these; `None` when nothing from there is seen.
-    pub(super) below: Option<PathBuf>,
+    pub(crate) below: Option<PathBuf>,
 }
 
 /// What is at a name.
-pub(super) enum Found {
+pub(crate) enum Found {
     Nothing,
     Whiteout,
     /// Not a directory, in this part of the parent.
@@ -38,13 +38,13 @@ enum Held {
 }
 
 /// The layers that are merged.
-pub(super) struct Layers {
+pub(crate) struct Layers {
     roots: Vec<OwnedFd>,
     prefix: &'static str,
 }
 
 impl Layers {
-    pub(super) fn new(roots: Vec<OwnedFd>, userxattr: bool) -> Self {
+    pub(crate) fn new(roots: Vec<OwnedFd>, userxattr: bool) -> Self {
         let prefix = if userxattr {
             "user.overlay."
         } else {
@@ -54,12 +54,12 @@ impl Layers {
     }
 
     /// The full name of an overlay mark.
-    pub(super) fn key(&self, mark: &str) -> OsString {
+    pub(crate) fn key(&self, mark: &str) -> OsString {
         OsString::from(format!("{}{mark}", self.prefix))
     }
 
     /// The root of the merged layers. The kernel reads no marks of a layer's root.
-    pub(super) fn root(&self) -> io::Result<Place> {
+    pub(crate) fn root(&self) -> io::Result<Place> {
         let parts = (0..self.roots.len())
             .map(|layer| (layer, PathBuf::new()))
             .collect();
@@ -70,7 +70,7 @@ impl Layers {
     }
 
     /// Opens the parts of a directory.
-    pub(super) fn open(&self, place: &Place) -> io::Result<Vec<OwnedFd>> {
+    pub(crate) fn open(&self, place: &Place) -> io::Result<Vec<OwnedFd>> {
         place
             .parts
             .iter()
@@ -79,7 +79,7 @@ impl Layers {
     }
 
     /// Opens the topmost part, whose attributes the view shows.
-    pub(super) fn open_top(&self, place: &Place) -> io::Result<OwnedFd> {
+    pub(crate) fn open_top(&self, place: &Place) -> io::Result<OwnedFd> {
         match place.parts.first() {
             Some((layer, path)) => self.open_at(*layer, path),
             None => Err(io::Error::other("a directory in no layer")),
@@ -91,7 +91,7 @@ impl Layers {
     }
 
     /// Finds `name` in the directory `parent`, whose parts are open as `parts`.
-    pub(super) fn lookup(
+    pub(crate) fn lookup(
         &self,
         parent: &Place,
         parts: &[OwnedFd],

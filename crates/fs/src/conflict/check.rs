@@ -92,7 +92,7 @@ struct Check<'c> {
     stamp: Stamp,
     options: &'c CheckOptions,
     changes: &'c ChangeSet,
-    view: Option<OwnedFd>,
+    view: Option<view::Glance>,
     found: Vec<PathConflict>,
 }
 
@@ -300,7 +300,7 @@ impl Check<'_> {
                 userxattr: self.options.userxattr,
                 volatile: false,
             };
-            self.view = Some(view::mount_readonly(&self.options.layers, &options)?);
+            self.view = Some(view::glance(&self.options.layers, &options)?);
         }
         let Some(view) = &self.view else {
             return Ok(false);

@@ -13,3 +13,4 @@ pub(crate) use check::look;
 pub use check::{CheckOptions, PathConflict, check};
 pub use drift::{Budget, Drift, MAX_PATHS, drift};
 pub use index::Baseline;
+pub(crate) use index::digest as index_digest;

@@ -10,6 +10,7 @@
 
 use super::change::{ChangeSet, DiffOptions, FileType};
 use super::compare::{Comparer, Look};
+use super::sides::Sides;
 use crate::tree::Cursor;
 use crate::{MountOptions, codes, view};
 use forkpoint_model::Result;
@@ -43,14 +44,9 @@ pub fn diff(layers: &[PathBuf], top: usize, options: &DiffOptions) -> Result<Cha
         volatile: false,
         userxattr: options.userxattr,
     };
-    let whole = view::mount_readonly(layers, &how)?;
-    let below = view::mount_readonly(&layers[top..], &how)?;
-    let mut parts = Vec::with_capacity(top);
-    for layer in &layers[..top] {
-        let at = |e: io::Error| codes::READ.io(format_args!("cannot read {}", layer.display()), e);
-        let fd = openat::directory_path(layer).map_err(at)?;
-        parts.push(Part::new(Cursor::new(fd.as_fd()).map_err(at)?));
-    }
+    let whole = view::glance(layers, &how)?;
+    let below = view::glance(&layers[top..], &how)?;
+    let parts = parts(&layers[..top])?;
     Walk::new(whole.as_fd(), below.as_fd(), parts, options)?.run()
 }
 
@@ -69,6 +65,38 @@ pub fn diff_trees(tree: &Path, base: &Path) -> Result<ChangeSet> {
         &DiffOptions::default(),
     )?
     .run()
+}
+
+/// Diffs the view of one stack against that of another; see [`super::Sides`]. The cost follows what
+/// the layers hold that the two do not share, where they share the base; else it is that of both
+/// trees.
+pub fn between(sides: &Sides) -> Result<ChangeSet> {
+    let shared = sides.shared();
+    let (old, new) = sides.views()?;
+    let mut own = sides.new[..sides.new.len() - shared].to_vec();
+    own.extend_from_slice(&sides.old[..sides.old.len() - shared]);
+    if own.is_empty() {
+        return Ok(ChangeSet::default());
+    }
+    // Without a common base every name is a candidate, which is what no parts at all mean.
+    let parts = if shared == 0 {
+        Vec::new()
+    } else {
+        parts(&own)?
+    };
+    let mut walk = Walk::new(new.as_fd(), old.as_fd(), parts, &sides.options)?;
+    walk.origins = false;
+    walk.run()
+}
+
+fn parts(layers: &[PathBuf]) -> Result<Vec<Part>> {
+    let mut parts = Vec::with_capacity(layers.len());
+    for layer in layers {
+        let at = |e: io::Error| codes::READ.io(format_args!("cannot read {}", layer.display()), e);
+        let fd = openat::directory_path(layer).map_err(at)?;
+        parts.push(Part::new(Cursor::new(fd.as_fd()).map_err(at)?));
+    }
+    Ok(parts)
 }
 
 /// One of the top layers: where the walk is in it, and how many directories up it stopped
@@ -110,6 +138,8 @@ struct Walk {
     path: PathBuf,
     comparer: Comparer,
     prefix: &'static str,
+    /// Whether the parts are one stack's, so that they can say what was copied up.
+    origins: bool,
 }
 
 impl Walk {
@@ -132,6 +162,7 @@ impl Walk {
             } else {
                 "trusted.overlay."
             },
+            origins: true,
         })
     }
 
@@ -197,7 +228,9 @@ impl Walk {
             let held = self.held(name)?;
             full = held.iter().any(|held| matches!(held, Held::Other));
             had_lower = match &whole {
-                Some(whole) if whole.kind != FileType::Dir => self.origin(name, &held)?,
+                Some(whole) if self.origins && whole.kind != FileType::Dir => {
+                    self.origin(name, &held)?
+                }
                 _ => None,
             };
         }

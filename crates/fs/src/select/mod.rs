@@ -59,6 +59,19 @@ pub(crate) fn globs(list: &[String]) -> Result<GlobSet> {
     set.build().map_err(|e| bad("the list", e))
 }
 
+/// Why a text is no glob; none where it is one.
+pub fn glob_fault(text: &str) -> Option<String> {
+    // The error's words are its cause: the code says only that it is none.
+    let fault = |glob: &str| {
+        GlobBuilder::new(glob)
+            .literal_separator(true)
+            .backslash_escape(true)
+            .build()
+            .err()
+    };
+    fault(text.trim_start_matches("./").trim_end_matches('/')).map(|e| e.kind().to_string())
+}
+
 /// Whether a glob matches the path or a directory above it.
 pub(crate) fn matches(set: &GlobSet, path: &Path) -> bool {
     path.ancestors()

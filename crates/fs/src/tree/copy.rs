@@ -1,6 +1,7 @@
 //! Copying a tree with everything in it: for snapshots, for the delta of a running branch, and
 //! where no overlay can be had.
 
+use super::beneath::Beneath;
 use super::cursor::Cursor;
 use super::file::{copy_attributes, copy_content, create_other, open_regular};
 use crate::codes;
@@ -9,7 +10,7 @@ use forkpoint_sys::openat::{self, Meta};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,6 +23,17 @@ pub struct CopyOptions {
     pub raw: bool,
     /// Write everything back to the device before returning.
     pub sync: bool,
+    /// Store owners shifted: what 0 becomes, and how many ids are shifted ([`forkpoint_sys::ids`]).
+    pub shift: Option<(u32, u32)>,
+}
+
+impl CopyOptions {
+    /// A copy of an overlay's layer, marks and all.
+    pub(crate) const RAW: Self = Self {
+        raw: true,
+        sync: false,
+        shift: None,
+    };
 }
 
 /// What a copy did.
@@ -49,11 +61,26 @@ pub struct CopyReport {
 pub fn copy(src: &Path, dst: &Path, options: &CopyOptions) -> Result<CopyReport> {
     let from = openat::directory(src)
         .map_err(|e| codes::READ.io(format_args!("cannot open {}", src.display()), e))?;
+    copy_some(from.as_fd(), src, dst, options, None, None)
+}
+
+/// As [`copy()`], from an open directory (called `src` in messages); with `only`, nothing but these
+/// paths, among which are the directories they are in. `beneath`: `from` is a view of these layers.
+pub(crate) fn copy_some(
+    from: BorrowedFd<'_>,
+    src: &Path,
+    dst: &Path,
+    options: &CopyOptions,
+    only: Option<HashSet<PathBuf>>,
+    beneath: Option<Beneath>,
+) -> Result<CopyReport> {
     let writing = |e: io::Error| codes::WRITE.io(format_args!("cannot make {}", dst.display()), e);
     rustix::fs::mkdir(dst, Mode::RWXU).map_err(|e| writing(e.into()))?;
     let to = openat::directory(dst).map_err(writing)?;
-    let mut copier = Copier::new(from.as_fd(), to.as_fd(), *options)
+    let mut copier = Copier::new(from, to.as_fd(), *options)
         .map_err(|e| codes::READ.io(format_args!("cannot open {}", src.display()), e))?;
+    copier.only = only;
+    copier.beneath = beneath;
     copier.run().map_err(|e| {
         let at = src.join(&copier.path);
         codes::WRITE.io(
@@ -89,6 +116,9 @@ struct Copier<'a> {
     reflink: bool,
     copied: bool,
     options: CopyOptions,
+    only: Option<HashSet<PathBuf>>,
+    /// What lies under a view, to share blocks with.
+    beneath: Option<Beneath>,
     report: CopyReport,
 }
 
@@ -109,6 +139,8 @@ impl<'a> Copier<'a> {
             reflink: true,
             copied: false,
             options,
+            only: None,
+            beneath: None,
             report: CopyReport::default(),
         })
     }
@@ -125,7 +157,8 @@ impl<'a> Copier<'a> {
         while let Some(frame) = self.open.last_mut() {
             if let Some(name) = frame.pending.pop() {
                 self.path.push(&name);
-                let entered = self.entry(&name)?;
+                let wanted = self.only.as_ref().is_none_or(|o| o.contains(&self.path));
+                let entered = wanted && self.entry(&name)?;
                 if !entered {
                     self.path.pop();
                 }
@@ -139,8 +172,8 @@ impl<'a> Copier<'a> {
     /// The directory where the cursors are is complete: give it its attributes, times last.
     fn finish(&mut self, meta: &Meta) -> io::Result<()> {
         let own = OsStr::new("");
-        let raw = self.options.raw;
-        let owned = copy_attributes((self.from.fd(), own), meta, (self.to.fd(), own), raw)?;
+        let (from, to) = ((self.from.fd(), own), (self.to.fd(), own));
+        let owned = copy_attributes(from, meta, to, &self.options)?;
         self.report.owners_lost += u64::from(!owned);
         if !self.open.is_empty() {
             self.from.leave()?;
@@ -185,8 +218,8 @@ impl<'a> Copier<'a> {
     }
 
     fn attributes(&mut self, name: &OsStr, meta: &Meta) -> io::Result<()> {
-        let raw = self.options.raw;
-        let owned = copy_attributes((self.from.fd(), name), meta, (self.to.fd(), name), raw)?;
+        let (from, to) = ((self.from.fd(), name), (self.to.fd(), name));
+        let owned = copy_attributes(from, meta, to, &self.options)?;
         self.report.owners_lost += u64::from(!owned);
         Ok(())
     }
@@ -209,7 +242,16 @@ impl<'a> Copier<'a> {
         let (from, meta) = open_regular(self.from.fd(), name)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let to = rustix::fs::openat(self.to.fd(), name, flags, Mode::RUSR | Mode::WUSR)?;
-        let shared = copy_content(from.as_fd(), to.as_fd(), meta.size, &mut self.reflink)?;
+        let below = match &mut self.beneath {
+            Some(beneath) if self.reflink => beneath.file(&self.path, &meta),
+            _ => None,
+        };
+        // What only the view shows is read there, and says nothing of whether the rest can be shared.
+        let mut shares = self.reflink && (below.is_some() || self.beneath.is_none());
+        let tried = shares;
+        let content = below.as_ref().unwrap_or(&from);
+        let shared = copy_content(content.as_fd(), to.as_fd(), meta.size, &mut shares)?;
+        self.reflink &= shares || !tried;
         self.copied |= !shared && meta.size > 0;
         self.report.bytes += meta.size;
         drop(to);
@@ -253,19 +295,22 @@ pub(crate) fn open_deep(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd
     Ok(dir)
 }
 
-/// Copies the entry `name`, which is not a directory, with all its attributes and overlay marks.
-pub(crate) fn copy_entry(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
-    let mut meta = openat::stat(from, name)?;
+/// One end of a copy: a directory and a name in it.
+type End<'a> = (BorrowedFd<'a>, &'a OsStr);
+
+/// Copies an entry, which is not a directory, with all its attributes.
+pub(crate) fn copy_entry(from: End<'_>, to: End<'_>, options: &CopyOptions) -> io::Result<()> {
+    let mut meta = openat::stat(from.0, from.1)?;
     if meta.is_file() {
-        let (source, now) = open_regular(from, name)?;
+        let (source, now) = open_regular(from.0, from.1)?;
         meta = now;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let target = rustix::fs::openat(to, name, flags, Mode::RUSR | Mode::WUSR)?;
+        let target = rustix::fs::openat(to.0, to.1, flags, Mode::RUSR | Mode::WUSR)?;
         copy_content(source.as_fd(), target.as_fd(), meta.size, &mut true)?;
     } else {
-        create_other((from, name), &meta, (to, name))?;
+        create_other(from, &meta, to)?;
     }
-    if !copy_attributes((from, name), &meta, (to, name), true)? {
+    if !copy_attributes(from, &meta, to, options)? {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
     Ok(())

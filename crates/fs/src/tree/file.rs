@@ -1,6 +1,8 @@
 //! Copying one file: its content by the cheapest way there is, and all its attributes.
 
+use super::CopyOptions;
 use super::cursor::proc_link;
+use forkpoint_sys::ids::Shift;
 use forkpoint_sys::openat::{self, Meta};
 use forkpoint_sys::{ioctl, xattr};
 use rustix::fs::{AtFlags, Gid, Mode, Timespec, Timestamps, Uid};
@@ -104,19 +106,21 @@ fn carried(key: &OsStr, raw: bool) -> bool {
 }
 
 /// Gives the entry `name` of `dir` all attributes of the entry `from`: extended attributes, owner,
-/// mode, times. Returns false where the owner could not be given. `raw` takes the overlay's own
-/// marks along.
+/// mode, times. Returns false where the owner could not be given.
 pub(crate) fn copy_attributes(
     from: (BorrowedFd<'_>, &OsStr),
     meta: &Meta,
     to: (BorrowedFd<'_>, &OsStr),
-    raw: bool,
+    options: &CopyOptions,
 ) -> io::Result<bool> {
     let (dir, name) = to;
-    let (uid, gid) = (Uid::from_raw(meta.uid), Gid::from_raw(meta.gid));
+    let shift = options.shift.map(|(first, len)| Shift { first, len });
+    let stored = |id| shift.map_or(id, |shift| shift.stored(id));
+    let owner = (stored(meta.uid), stored(meta.gid));
     let mine = openat::stat(dir, name)?;
     let mut owned = true;
-    if (mine.uid, mine.gid) != (meta.uid, meta.gid) {
+    if (mine.uid, mine.gid) != owner {
+        let (uid, gid) = (Uid::from_raw(owner.0), Gid::from_raw(owner.1));
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         match rustix::fs::chownat(dir, dot(name), Some(uid), Some(gid), flags) {
             Ok(()) => {}
@@ -130,7 +134,8 @@ pub(crate) fn copy_attributes(
         chmod(dir, name, &mine, meta)?;
     }
     for (key, value) in xattr::all(from.0, dot(from.1))? {
-        if carried(&key, raw) {
+        if carried(&key, options.raw) {
+            let value = shift.map_or_else(|| value.clone(), |s| s.stored_value(&key, &value));
             xattr::set(dir, dot(name), &key, &value)?;
         }
     }

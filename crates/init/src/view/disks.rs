@@ -19,6 +19,15 @@ pub(super) fn mount_all(build: &mut Build<'_>) -> Result<()> {
         let target = place::directory(build.root.as_fd(), &disk.target, 0o755)?;
         place::on(mounted.as_fd(), target.as_fd(), &disk.target)?;
     }
+    // A layer whose ids cannot be mapped would show, and keep, ids that mean nothing.
+    if let Some(path) = build.layers.take_unmapped().first() {
+        return Err(BAD_SPEC
+            .error(format!(
+                "the file system of {} cannot map ids, so that root's branch could not own its files",
+                path.display()
+            ))
+            .hint("keep the base and the store on ext4, XFS, btrfs or tmpfs, or run as an ordinary user"));
+    }
     for (source, target) in &spec.verify_mounts {
         let bound = build.layers.bind(source, true)?;
         let on = if source.is_dir() {
@@ -28,26 +37,23 @@ pub(super) fn mount_all(build: &mut Build<'_>) -> Result<()> {
         };
         place::on(bound.as_fd(), on.as_fd(), target)?;
     }
+    for path in build.layers.take_unmapped() {
+        build.warnings.push(format!(
+            "the file system of {} cannot map ids: what lies there belongs to nobody inside",
+            path.display()
+        ));
+    }
     if let Some(out) = &spec.out_dir {
-        let bound = build.layers.bind(out, false)?;
+        let bound = build.layers.bind_own(out)?;
         let target = place::directory(build.root.as_fd(), Path::new(OUT), 0o755)?;
         place::on(bound.as_fd(), target.as_fd(), Path::new(OUT))?;
-    }
-    // A bind whose ids cannot be mapped would show, and keep, ids that mean nothing.
-    if let Some(path) = build.layers.take_unmapped().first() {
-        return Err(BAD_SPEC
-            .error(format!(
-                "the file system of {} cannot map ids, so that root's branch could not own its files",
-                path.display()
-            ))
-            .hint("keep the base and the store on ext4, XFS, btrfs or tmpfs, or run as an ordinary user"));
     }
     Ok(())
 }
 
 fn mount_disk(build: &mut Build<'_>, disk: &DiskMount) -> Result<OwnedFd> {
     let mounted = if let Some(tree) = &disk.copy_tree {
-        build.layers.bind(tree, false)?
+        build.layers.bind_as_stored(tree)?
     } else {
         let stack = &disk.stack;
         let Some((base, sealed)) = stack.lowers.split_last() else {

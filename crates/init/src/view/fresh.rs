@@ -76,7 +76,12 @@ fn resolver_in_run() -> io::Result<Option<(PathBuf, Vec<u8>)>> {
     Ok(Some((path, bytes)))
 }
 
-pub(super) fn mount_all(build: &mut Build<'_>, fresh: Fresh, proc: BorrowedFd<'_>) -> Result<()> {
+/// Mounts all of it; returns the root of `/dev/pts`.
+pub(super) fn mount_all(
+    build: &mut Build<'_>,
+    fresh: Fresh,
+    proc: BorrowedFd<'_>,
+) -> Result<OwnedFd> {
     let root = rustix::io::fcntl_dupfd_cloexec(&build.root, 0)
         .map_err(|e| failed("copy a descriptor", e))?;
     let root = root.as_fd();
@@ -114,7 +119,7 @@ pub(super) fn mount_all(build: &mut Build<'_>, fresh: Fresh, proc: BorrowedFd<'_
         write(file.as_fd(), bytes).map_err(|e| failed("write resolv.conf inside", e))?;
     }
     build.in_memory.extend([tmp, run, dev]);
-    Ok(())
+    Ok(pts)
 }
 
 fn in_memory(build: &Build<'_>, mode: &str, size: Option<&str>) -> Result<OwnedFd> {

@@ -5,8 +5,8 @@ use super::{failed, host_path};
 use crate::spec::Identity;
 use forkpoint_model::Result;
 use forkpoint_sys::mount::{self, Attributes, MountAttrFlags};
-use forkpoint_sys::openat;
-use rustix::fs::{CWD, Mode, OFlags};
+use forkpoint_sys::{caps, openat};
+use rustix::fs::{CWD, Gid, Mode, OFlags, Uid};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -31,6 +31,11 @@ impl<'a> Layers<'a> {
         }
     }
 
+    /// Whether the file system of `path`, which was opened as a lower layer, cannot map ids.
+    pub(super) fn is_unmapped(&self, path: &Path) -> bool {
+        self.unmapped.iter().any(|other| other == path)
+    }
+
     /// Paths whose file system cannot map ids: files of root are read-only there.
     pub(super) fn take_unmapped(&mut self) -> Vec<PathBuf> {
         std::mem::take(&mut self.unmapped)
@@ -46,10 +51,7 @@ impl<'a> Layers<'a> {
         if self.map.is_none() {
             return openat::directory_path(path).map_err(fault);
         }
-        if !self.clones.contains_key(parent) {
-            let clone = self.clone(parent, false)?;
-            self.clones.insert(parent.to_owned(), clone);
-        }
+        self.keep_clone(parent)?;
         let clone = self.clones.get(parent).ok_or(io::ErrorKind::NotFound);
         let clone = clone.map_err(|e| fault(e.into()))?;
         openat::beneath(clone.as_fd(), Path::new(name), flags, Mode::empty()).map_err(fault)
@@ -69,10 +71,7 @@ impl<'a> Layers<'a> {
             .collect();
         // Kept: a detached mount is dissolved with its last descriptor, and what was opened beneath
         // it could not become a layer any more.
-        if !self.clones.contains_key(&common) {
-            let clone = self.clone(&common, false)?;
-            self.clones.insert(common.clone(), clone);
-        }
+        self.keep_clone(&common)?;
         let clone = self.clones.get(&common).ok_or(io::ErrorKind::NotFound);
         let clone = clone.map_err(|e| fault(e.into()))?;
         let flags = OFlags::PATH | OFlags::DIRECTORY;
@@ -81,6 +80,25 @@ impl<'a> Layers<'a> {
             openat::beneath(clone.as_fd(), below, flags, Mode::empty()).map_err(fault)
         };
         Ok((open(a)?, open(b)?))
+    }
+
+    /// Clones a directory of the store. One that cannot map ids is of no use to root's branch: its
+    /// files would belong to nobody.
+    fn keep_clone(&mut self, dir: &Path) -> Result<()> {
+        if self.clones.contains_key(dir) {
+            return Ok(());
+        }
+        let before = self.unmapped.len();
+        let clone = self.clone(dir, false)?;
+        if self.unmapped.len() > before {
+            self.unmapped.truncate(before);
+            return Err(failed(
+                format_args!("map the ids of {}", dir.display()),
+                "its file system cannot",
+            ));
+        }
+        self.clones.insert(dir.to_owned(), clone);
+        Ok(())
     }
 
     /// A base or another directory of the host, as a lower layer.
@@ -100,6 +118,28 @@ impl<'a> Layers<'a> {
     /// mount is dissolved), so that is for when nobody else waits.
     pub(super) fn into_spent(self) -> Vec<OwnedFd> {
         self.clones.into_values().chain(self.lowers).collect()
+    }
+
+    /// A detached bind mount of a directory of the store whose owners are stored as the branch has
+    /// them: nothing is to be mapped.
+    pub(super) fn bind_as_stored(&self, path: &Path) -> Result<OwnedFd> {
+        mount::clone_tree(CWD, path, false)
+            .map_err(|e| failed(format_args!("clone {}", path.display()), e))
+    }
+
+    /// A detached bind mount of a directory for the branch to write into, which is empty or was
+    /// filled by it. Where ids cannot be mapped it is given to the branch's user.
+    pub(super) fn bind_own(&mut self, path: &Path) -> Result<OwnedFd> {
+        let before = self.unmapped.len();
+        let bound = self.clone(path, false)?;
+        if self.unmapped.len() > before {
+            self.unmapped.truncate(before);
+            let (uid, gid) = caps::fs_ids();
+            let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+            rustix::fs::chown(path, Some(uid), Some(gid))
+                .map_err(|e| failed(format_args!("give away {}", path.display()), e))?;
+        }
+        Ok(bound)
     }
 
     /// A detached bind mount of a path of the host.

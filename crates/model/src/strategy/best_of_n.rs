@@ -3,20 +3,9 @@
 use super::{
     Action, Event, Strategy,
     book::{Book, Phase},
+    rank::{Direction, Merit, compare},
 };
-use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
-
-/// Which score is better.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
-#[serde(rename_all = "snake_case")]
-pub enum Direction {
-    /// A higher score.
-    #[default]
-    Maximize,
-    /// A lower score.
-    Minimize,
-}
 
 /// Lets all attempts finish, then commits the best score among those that passed. A tie goes to the
 /// smaller change, then to the one that finished earlier. A score that is missing or not a number
@@ -95,48 +84,21 @@ impl BestOfN {
 
     /// Whether `a` is to be preferred to `b`.
     fn compare(&self, a: u32, b: u32) -> Ordering {
-        let ((score_a, bytes_a), (score_b, bytes_b)) =
-            (self.scores[a as usize], self.scores[b as usize]);
-        let by_score = match (score_a, score_b) {
-            (Some(x), Some(y)) => {
-                // Not total_cmp: 0.0 and -0.0 are a tie. NaN was dropped when it came in.
-                let order = x.partial_cmp(&y).unwrap_or(Ordering::Equal);
-                match self.direction {
-                    Direction::Maximize => order.reverse(),
-                    Direction::Minimize => order,
-                }
+        let merit = |i: u32| {
+            let (score, changed_bytes) = self.scores[i as usize];
+            Merit {
+                score,
+                changed_bytes,
+                order: self.book.finished_order(i),
             }
-            (Some(_), None) => Ordering::Less,
-            (None, Some(_)) => Ordering::Greater,
-            (None, None) => Ordering::Equal,
         };
-        by_score.then(bytes_a.cmp(&bytes_b)).then_with(|| {
-            self.book
-                .finished_order(a)
-                .cmp(&self.book.finished_order(b))
-        })
+        compare(&merit(a), &merit(b), self.direction)
     }
 
     fn best(&self) -> Option<u32> {
         self.book
             .all(Phase::Scored)
             .min_by(|&a, &b| self.compare(a, b))
-    }
-
-    /// Starts scores, as far as slots and exclusiveness go.
-    fn score(&mut self, out: &mut Vec<Action>) {
-        while let Some(i) = self.book.first(Phase::Passed) {
-            let may = if self.exclusive {
-                self.book.busy() == 0
-            } else {
-                self.book.has_slot()
-            };
-            if !may {
-                return;
-            }
-            self.book.set(i, Phase::Scoring);
-            out.push(Action::Score(i));
-        }
     }
 
     fn finish(&mut self, winner: Option<u32>, out: &mut Vec<Action>) {
@@ -160,10 +122,10 @@ impl BestOfN {
         }
         if !closing {
             if !self.exclusive {
-                self.score(out);
+                self.book.score(false, out);
             }
             self.book.fill(out);
-            self.score(out);
+            self.book.score(self.exclusive, out);
         }
         if self.book.busy() == 0 {
             match self.best() {

@@ -19,6 +19,8 @@ pub(super) enum Phase {
     Scoring,
     /// It passed and its score is known.
     Scored,
+    /// It is being compared, and is the one that a stop of the comparison names.
+    Comparing,
     /// Its commit is under way.
     Committing,
     /// It is committed.
@@ -44,6 +46,35 @@ impl Book {
         self.stopping = vec![false; n];
         self.finished_order = vec![u32::MAX; n];
         self.jobs = jobs.max(1) as usize;
+    }
+
+    /// Adds an attempt that waits; returns its number.
+    pub(super) fn add(&mut self) -> u32 {
+        self.phases.push(Phase::Waiting);
+        self.stopping.push(false);
+        self.finished_order.push(u32::MAX);
+        self.phases.len() as u32 - 1
+    }
+
+    /// How many attempts there are.
+    pub(super) fn len(&self) -> u32 {
+        self.phases.len() as u32
+    }
+
+    /// Scores what passed, lowest first, as far as slots go; with `exclusive` one at a time, and only
+    /// while nothing else runs.
+    pub(super) fn score(&mut self, exclusive: bool, out: &mut Vec<Action>) {
+        while let Some(i) = self.first(Phase::Passed) {
+            let may = match exclusive {
+                true => self.busy() == 0,
+                false => self.has_slot(),
+            };
+            if !may {
+                return;
+            }
+            self.set(i, Phase::Scoring);
+            out.push(Action::Score(i));
+        }
     }
 
     /// The attempt's phase; an attempt that does not exist is out.
@@ -84,7 +115,10 @@ impl Book {
     }
 
     fn is_busy(phase: Phase) -> bool {
-        matches!(phase, Phase::Running | Phase::Verifying | Phase::Scoring)
+        matches!(
+            phase,
+            Phase::Running | Phase::Verifying | Phase::Scoring | Phase::Comparing
+        )
     }
 
     /// Whether anything runs.
@@ -110,13 +144,18 @@ impl Book {
     /// Verifies what is ready, then starts what waits, as far as slots go. What is ready comes
     /// first: it is closest to an answer.
     pub(super) fn fill(&mut self, out: &mut Vec<Action>) {
+        self.fill_with(out, Action::Start);
+    }
+
+    /// As [`Book::fill`], where `start` says how an attempt is started.
+    pub(super) fn fill_with(&mut self, out: &mut Vec<Action>, start: impl Fn(u32) -> Action) {
         while self.has_slot() {
             if let Some(i) = self.first(Phase::Ready) {
                 self.set(i, Phase::Verifying);
                 out.push(Action::Verify(i));
             } else if let Some(i) = self.first(Phase::Waiting) {
                 self.set(i, Phase::Running);
-                out.push(Action::Start(i));
+                out.push(start(i));
             } else {
                 return;
             }

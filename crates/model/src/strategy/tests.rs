@@ -110,6 +110,7 @@ fn run(
                     pending.push((action, false));
                 }
                 Action::Start(_) => pending.push((action, false)),
+                other => prop_assert!(false, "{:?} is not for it", other),
             }
             let busy_now = pending.iter().filter(|(a, _)| busy(*a).is_some()).count();
             prop_assert!(busy_now <= jobs.max(1) as usize, "never more than the jobs");
@@ -195,7 +196,7 @@ fn answer(asked: Action, stopped: bool, fates: &[Fate], seen: &mut Seen) -> Even
             let committed = fates[attempt as usize].commits;
             Event::CommitResult { attempt, committed }
         }
-        Action::Stop(_) | Action::Finish { .. } => unreachable!("not pending"),
+        _ => unreachable!("not pending"),
     }
 }
 

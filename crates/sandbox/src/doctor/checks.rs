@@ -69,7 +69,7 @@ pub(super) fn namespaces() -> Check {
 }
 
 /// The setting that most likely forbids user namespaces here, as the command that mends it.
-fn forbidden_by() -> String {
+pub(crate) fn forbidden_by() -> String {
     let off = |path: &str| read(path).as_deref() == Some("0");
     if off("/proc/sys/kernel/unprivileged_userns_clone") {
         return "sysctl kernel.unprivileged_userns_clone=1".into();

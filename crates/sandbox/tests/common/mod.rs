@@ -118,6 +118,7 @@ pub(crate) fn request(argv: &[&str], cwd: &Path) -> (ExecRequest, std::fs::File,
         stderr,
         score_fd: None,
         new_session: true,
+        terminal: None,
     };
     (request, out, err)
 }

@@ -17,35 +17,14 @@ struct Edit {
     new: Range<usize>,
 }
 
-/// The patch of one file; none on either side means that it is not there.
-pub(crate) fn unified(path: &str, old: Option<&[u8]>, new: Option<&[u8]>) -> Vec<u8> {
-    let (a, b) = (old.unwrap_or_default(), new.unwrap_or_default());
-    if a == b && old.is_some() == new.is_some() {
-        return Vec::new();
-    }
-    if is_binary(a) || is_binary(b) {
-        return format!("Binary files differ: {path}\n").into_bytes();
-    }
-    let name = |side: &str, there: bool| {
-        if there {
-            format!("{side}/{path}")
-        } else {
-            "/dev/null".to_owned()
-        }
-    };
+/// The hunks that turn `old` into `new`; the same text has none.
+pub(super) fn hunks_of(old: &[u8], new: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
-    out.extend_from_slice(format!("--- {}\n", name("a", old.is_some())).as_bytes());
-    out.extend_from_slice(format!("+++ {}\n", name("b", new.is_some())).as_bytes());
-    let (a, b) = (lines(a), lines(b));
+    let (a, b) = (lines(old), lines(new));
     for hunk in hunks(&edits(&a, &b)) {
         write_hunk(&mut out, &a, &b, &hunk);
     }
     out
-}
-
-/// A zero byte near the beginning, or text that is not UTF-8, is not shown on a terminal.
-fn is_binary(text: &[u8]) -> bool {
-    text.contains(&0) || std::str::from_utf8(text).is_err()
 }
 
 /// Lines with their ends.
@@ -210,32 +189,23 @@ mod tests {
     use proptest::prelude::*;
 
     fn text(old: &str, new: &str) -> String {
-        String::from_utf8(unified("f", Some(old.as_bytes()), Some(new.as_bytes()))).unwrap()
+        String::from_utf8(hunks_of(old.as_bytes(), new.as_bytes())).unwrap()
     }
 
     #[test]
     fn a_change_has_its_context() {
         let old = "1\n2\n3\n4\n5\n6\n7\n8\n9\n";
         let new = "1\n2\n3\n4\nfive\n6\n7\n8\n9\n";
-        let expected = "--- a/f\n+++ b/f\n@@ -2,7 +2,7 @@\n 2\n 3\n 4\n-5\n+five\n 6\n 7\n 8\n";
+        let expected = "@@ -2,7 +2,7 @@\n 2\n 3\n 4\n-5\n+five\n 6\n 7\n 8\n";
         assert_eq!(text(old, new), expected);
     }
 
     #[test]
-    fn added_and_removed_files_and_missing_ends_are_said() {
-        let added = unified("f", None, Some(b"x"));
-        let expected = "--- /dev/null\n+++ b/f\n@@ -0,0 +1 @@\n+x\n\\ No newline at end of file\n";
-        assert_eq!(String::from_utf8(added).unwrap(), expected);
-        let removed = unified("f", Some(b"x\n"), None);
-        assert_eq!(
-            String::from_utf8(removed).unwrap(),
-            "--- a/f\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n"
-        );
-        assert_eq!(
-            unified("f", Some(b"\0"), Some(b"x")),
-            b"Binary files differ: f\n"
-        );
-        assert!(unified("f", Some(b"x"), Some(b"x")).is_empty());
+    fn added_and_removed_texts_and_missing_ends_are_said() {
+        let expected = "@@ -0,0 +1 @@\n+x\n\\ No newline at end of file\n";
+        assert_eq!(text("", "x"), expected);
+        assert_eq!(text("x\n", ""), "@@ -1 +0,0 @@\n-x\n");
+        assert_eq!(text("x", "x"), "");
     }
 
     /// Applies the edits to `a`, taking the new lines from `b`.
@@ -271,6 +241,6 @@ mod tests {
     fn texts_that_differ_everywhere_are_bounded() {
         let old: String = (0..5000).map(|i| format!("a{i}\n")).collect();
         let new: String = (0..5000).map(|i| format!("b{i}\n")).collect();
-        assert_eq!(text(&old, &new).lines().count(), 10_003);
+        assert_eq!(text(&old, &new).lines().count(), 10_001);
     }
 }

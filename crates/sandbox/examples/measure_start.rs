@@ -1,5 +1,5 @@
 //! Measures a sandbox from start to end, and bubblewrap with the same namespaces beside it.
-//! `cargo run --release -p forkpoint-sandbox --example measure [ROUNDS]`
+//! `cargo run --release -p forkpoint-sandbox --example measure_start [ROUNDS]`
 
 use forkpoint_fs::{Stack, view};
 use forkpoint_model::{BranchId, Error};
@@ -82,6 +82,7 @@ fn ours(dir: &Path, round: u64) -> Result<[f64; 4], Error> {
         stderr: null().map_err(fail)?,
         score_fd: None,
         new_session: true,
+        terminal: None,
     };
     sandbox.exec(request)?.wait()?;
     let ran = monotonic_ns();
