@@ -42,12 +42,12 @@ impl Engine {
         if !is_alive(&identity(process))? {
             return Ok(Activity::Stopped);
         }
-        match Branch::new(self.clone(), record.id).attach(record)? {
-            Some(sandbox) if sandbox.is_paused()? => Ok(Activity::Paused),
-            // A branch whose last process ends while it is looked at has stopped.
-            Some(_) => Ok(Activity::Running),
-            None => Ok(Activity::Stopped),
-        }
+        let branch = Branch::new(self.clone(), record.id);
+        Ok(match branch.ask(record, |sandbox| sandbox.is_paused())? {
+            Some(true) => Activity::Paused,
+            Some(false) => Activity::Running,
+            None => Activity::Stopped,
+        })
     }
 
     /// Appends a line about a branch to the operation log.

@@ -166,6 +166,23 @@ impl Branch {
         Sandbox::attach(&identity(process), &self.engine.paths().socket(self.id))
     }
 
+    /// Asks what runs in it. `None`: nothing does; it may have ended between being found and being
+    /// asked, which is no failure of who only looks.
+    pub(crate) fn ask<T>(
+        &self,
+        record: &BranchRecord,
+        question: impl FnOnce(&Sandbox) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let Some(sandbox) = self.attach(record)? else {
+            return Ok(None);
+        };
+        match question(&sandbox) {
+            Ok(answer) => Ok(Some(answer)),
+            Err(e) if e.code == forkpoint_sandbox::codes::GONE.text => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
     /// Ends its processes and makes it immutable. Sealing a sealed branch changes nothing.
     ///
     /// # Errors

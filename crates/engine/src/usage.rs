@@ -15,9 +15,12 @@ impl Branch {
     /// When the store cannot be read, or what runs does not answer.
     pub fn usage(&self, disk: bool) -> Result<Usage> {
         let record = self.record()?;
-        match self.attach(&record)? {
-            Some(sandbox) if disk => sandbox.usage(),
-            Some(sandbox) => sandbox.load(),
+        let runs = self.ask(&record, |sandbox| match disk {
+            true => sandbox.usage(),
+            false => sandbox.load(),
+        })?;
+        match runs {
+            Some(usage) => Ok(usage),
             None if disk => Ok(Usage {
                 disk_bytes: self.engine.delta_usage(&record)?,
                 ..Usage::default()

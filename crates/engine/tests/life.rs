@@ -4,13 +4,14 @@ mod common;
 
 use common::{Place, ok, run};
 use forkpoint_engine::{
-    AbortOptions, BranchState, ChangeKind, CommitOptions, CommitOutcome, ForkOptions, GcOptions,
-    Layer, SealOptions,
+    AbortOptions, Activity, BranchState, ChangeKind, CommitOptions, CommitOutcome, ForkOptions,
+    GcOptions, Layer, SealOptions,
 };
 use forkpoint_model::commit::CommitPlan;
 use forkpoint_model::{CommitId, ParticipantId};
 use forkpoint_store::{CommitRecord, Race};
 use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 #[test]
 fn a_branch_is_isolated_and_its_commit_lands_whole() {
@@ -103,6 +104,28 @@ fn a_command_goes_on_where_the_last_one_of_its_branch_ended() {
     ok(&branch, "echo -n one > f");
     assert_eq!(ok(&branch, "cat f"), "one");
     assert_eq!(run(&branch, "exit 7").0, 7);
+}
+
+#[test]
+fn a_branch_that_ends_while_it_is_looked_at_has_stopped() {
+    let place = Place::new();
+    let branch = place.fork();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    branch.activity().unwrap();
+                    branch.usage(false).unwrap();
+                }
+            });
+        }
+        for _ in 0..40 {
+            ok(&branch, "true");
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(branch.activity().unwrap(), Activity::Stopped);
 }
 
 #[test]
