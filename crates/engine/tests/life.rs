@@ -122,6 +122,7 @@ fn a_branch_that_ends_while_it_is_looked_at_has_stopped() {
         }
         for _ in 0..40 {
             ok(&branch, "true");
+            branch.stop().unwrap();
         }
         over.store(true, Ordering::Relaxed);
     });
