@@ -204,21 +204,33 @@ fn an_interrupt_arrives_once() {
     }
 }
 
+/// Whether a process is stopped as its shell's job.
+fn is_stopped(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ")
+        .is_some_and(|(_, rest)| rest.starts_with('T'))
+}
+
 #[test]
 fn a_shell_has_job_control() {
     let lab = lab();
+    let job = || processes_with("sleep\x0060.5");
+    let stopped = || job().into_iter().any(is_stopped);
     let Some(mut term) = Term::start(&lab, &["shell", "b1"]) else {
         return;
     };
     term.expect("(b1) $ ");
-    term.type_in("sleep 60\r");
-    term.expect("sleep 60");
-    wait_until(PATIENCE, || !processes_with("sleep\x0060").is_empty()).unwrap();
+    term.type_in("sleep 60.5\r");
+    term.expect("sleep 60.5");
+    wait_until(PATIENCE, || !job().is_empty()).unwrap();
     term.type_in("\x1a");
     term.expect("topped");
+    wait_until(PATIENCE, stopped).unwrap();
     term.type_in("echo stil''l; fg\r");
     term.expect("still");
-    term.expect("sleep 60");
+    term.expect("sleep 60.5");
+    // A shell names the job before it makes it the foreground again: an interrupt then would be its own.
+    wait_until(PATIENCE, || !stopped()).unwrap();
     term.type_in("\x03");
     term.expect("(b1) $ ");
     term.type_in("echo made > new; echo st=$?; exit 3\r");
