@@ -155,6 +155,17 @@ pub fn processes_with(mark: &str) -> Vec<u32> {
     found
 }
 
+/// Those among them that are a shell with it as its script. What a command of ours has forked shows
+/// the command's arguments until it has executed something else.
+pub fn shells_with(mark: &str) -> Vec<u32> {
+    let mut found = processes_with(mark);
+    found.retain(|pid| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.starts_with(b"sh\0-c\0") || line.starts_with(b"/bin/sh\0-c\0")
+    });
+    found
+}
+
 pub fn signal(child: &Child, signal: rustix::process::Signal) {
     let pid = rustix::process::Pid::from_child(child);
     rustix::process::kill_process(pid, signal).unwrap();
