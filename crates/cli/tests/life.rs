@@ -283,6 +283,56 @@ fn a_followed_log_ends_with_the_branch() {
     explore.wait().unwrap();
 }
 
+/// Whether a process watches a directory.
+fn watches(pid: u32) -> bool {
+    let Ok(all) = std::fs::read_dir(format!("/proc/{pid}/fdinfo")) else {
+        return false;
+    };
+    all.flatten()
+        .any(|fd| std::fs::read_to_string(fd.path()).is_ok_and(|text| text.contains("inotify wd:")))
+}
+
+#[test]
+fn a_log_that_is_followed_before_its_attempt_is_started_waits_for_it() {
+    let lab = Lab::new(&[("a", "x\n")]);
+    let script = "until [ -e /run/forkpoint/out/go ]; do sleep 0.05; done; \
+        echo $FORKPOINT_ATTEMPT > done; echo ran $FORKPOINT_ATTEMPT";
+    let mut args = vec!["explore", "--no-commit", "--jobs", "1", "-n", "2"];
+    args.extend(["--score", "echo 1", "--", "sh", "-c", script]);
+    let mut explore = lab.spawn(&args);
+    let attempts = || {
+        let (list, _) = lab.json(&["list"]);
+        let all = list["branches"].as_array().unwrap();
+        let mut found: Vec<(u64, String, bool)> = all
+            .iter()
+            .filter_map(|b| {
+                let id = b["branch"].as_str()?.to_owned();
+                Some((b["attempt"].as_u64()?, id, b["activity"] == "running"))
+            })
+            .collect();
+        found.sort();
+        found
+    };
+    let begun = || attempts().len() == 2 && attempts()[0].2;
+    wait_until(PATIENCE, begun).expect("the first runs");
+    let dirs: Vec<_> = attempts()
+        .iter()
+        .map(|(_, id, _)| lab.store().join("branches").join(id))
+        .collect();
+    std::fs::create_dir_all(&dirs[1]).unwrap();
+    std::fs::write(dirs[1].join("log"), "").unwrap();
+    let mut follow = lab.spawn(&["logs", "-f", &attempts()[1].1]);
+    let mut lines = BufReader::new(follow.stdout.take().unwrap()).lines();
+    wait_until(PATIENCE, || watches(follow.id())).expect("it looks before the attempt is started");
+    for dir in &dirs {
+        wait_until(PATIENCE, || dir.join("out").is_dir()).unwrap();
+        std::fs::write(dir.join("out/go"), "").unwrap();
+    }
+    assert_eq!(lines.next().unwrap().unwrap(), "ran 1");
+    assert!(follow.wait().unwrap().success());
+    assert!(explore.wait().unwrap().success());
+}
+
 #[test]
 fn shells_that_start_in_one_branch_at_once_all_get_in() {
     let lab = lab();

@@ -50,8 +50,19 @@ fn supervisor(record: &ExplorationRecord) -> Result<Option<OwnedFd>> {
         Ok(start) if start == process.start_time => Ok(Some(pidfd)),
         Ok(_) => Ok(None),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        // It ended while it was read.
+        Err(e) if e.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => Ok(None),
         Err(e) => Err(io(e)),
     }
+}
+
+/// Whether exploration `id` still runs: its attempts may be started yet.
+///
+/// # Errors
+/// When there is no such exploration, or its supervisor cannot be looked at.
+pub fn is_running(engine: &Engine, id: ExplorationId) -> Result<bool> {
+    let record = engine.store().exploration(id)?;
+    Ok(record.state == ExplorationState::Running && supervisor(&record)?.is_some())
 }
 
 /// Waits until exploration `id` is over, at most `limit`.

@@ -1,7 +1,7 @@
 //! `forkpoint logs`.
 
-use forkpoint_engine::{Activity, Branch, BranchState};
-use forkpoint_model::Result;
+use forkpoint_engine::{Activity, Branch, BranchState, Engine};
+use forkpoint_model::{ExplorationId, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::io::Errno;
@@ -45,7 +45,7 @@ pub(crate) fn run(app: &App, args: &Args) -> Result<u8> {
     };
     let label = branch.label()?;
     let mut follow = match args.follow && !app.json() {
-        true => Some(Follow::new(&branch, &path)?),
+        true => Some(Follow::new(&engine, &branch, &path)?),
         false => None,
     };
     if let Some(follow) = &mut follow {
@@ -84,16 +84,18 @@ pub(crate) fn run(app: &App, args: &Args) -> Result<u8> {
 
 /// Waits for a log to grow.
 struct Follow<'a> {
+    engine: &'a Engine,
     branch: &'a Branch,
+    log: &'a Path,
     changes: OwnedFd,
-    /// Something has run since, or before.
+    /// Something was seen running.
     ran: bool,
     /// Nothing runs any more: what is there now is all.
     over: bool,
 }
 
 impl<'a> Follow<'a> {
-    fn new(branch: &'a Branch, log: &Path) -> Result<Self> {
+    fn new(engine: &'a Engine, branch: &'a Branch, log: &'a Path) -> Result<Self> {
         let io = |e| codes::OUTPUT.io("cannot watch the log", e);
         let changes = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).map_err(io)?;
         // The directory is there as long as the branch is; without a watch it is looked at in turns.
@@ -104,11 +106,22 @@ impl<'a> Follow<'a> {
             Err(e) => return Err(io(e)),
         }
         Ok(Self {
+            engine,
             branch,
+            log,
             changes,
-            ran: log.exists(),
+            ran: false,
             over: false,
         })
+    }
+
+    /// Whether something ran in a branch in which nothing runs. An attempt has its log before it is started.
+    fn has_run(&self, exploration: Option<(ExplorationId, u32)>) -> Result<bool> {
+        let to_come = match exploration {
+            Some((id, _)) => forkpoint_explore::waiting::is_running(self.engine, id)?,
+            None => false,
+        };
+        Ok(!to_come && self.log.exists())
     }
 
     /// Waits until there may be more. `false`: there will be none.
@@ -119,7 +132,8 @@ impl<'a> Follow<'a> {
         let record = self.branch.record()?;
         let runs = self.branch.activity()? != Activity::Stopped;
         // Looked at before what is left is read: nothing is written after it.
-        self.over = record.state != BranchState::Open || (self.ran && !runs);
+        self.over = record.state != BranchState::Open
+            || (!runs && (self.ran || self.has_run(record.exploration)?));
         self.ran |= runs;
         if self.over {
             return Ok(true);
