@@ -77,7 +77,7 @@ fn a_detached_exploration_goes_on_and_is_waited_for() {
 #[test]
 fn its_supervisor_has_a_session_of_its_own_and_no_stream_of_the_callers() {
     let lab = Lab::new(&[("a", "0\n")]);
-    let mark = "sleep 301 # session";
+    let mark = &format!("sleep 301 # session {}", std::process::id());
     let id = detach(&lab, &["--attempt", mark]);
     let pid = supervisor(mark);
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
@@ -101,7 +101,7 @@ fn its_supervisor_has_a_session_of_its_own_and_no_stream_of_the_callers() {
 #[test]
 fn a_supervisor_that_died_leaves_no_result_and_no_attempt() {
     let lab = Lab::new(&[("a", "0\n")]);
-    let mark = "echo 1 > a; sleep 302 # killed";
+    let mark = &format!("echo 1 > a; sleep 302 # killed {}", std::process::id());
     let id = detach(&lab, &["--attempt", mark]);
     let pid = rustix::process::Pid::from_raw(supervisor(mark) as i32).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();

@@ -57,6 +57,8 @@ fn an_attempt_reports_and_its_costs_count_against_the_budget() {
 #[test]
 fn an_attempt_over_its_budget_by_what_it_reports_is_stopped() {
     let lab = with_command(&[]);
+    let script = "./fp attempt score 7; i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done; \
+        ./fp attempt cost 1.5; sleep 60";
     let (report, _) = lab.json(&[
         "explore",
         "--budget-cost",
@@ -66,9 +68,16 @@ fn an_attempt_over_its_budget_by_what_it_reports_is_stopped() {
         "--",
         "sh",
         "-c",
-        "./fp attempt cost 1.5; sleep 60",
+        script,
     ]);
-    assert_eq!(report["attempts"][0]["reason"], "budget", "{report:#}");
+    let attempt = &report["attempts"][0];
+    assert_eq!(attempt["reason"], "budget", "{report:#}");
+    // What it used and said until then is told, and how it was ended is not its exit status.
+    assert_eq!(attempt["claimed_score"], 7.0, "{report:#}");
+    assert_eq!(attempt["cost"], 1.5, "{report:#}");
+    assert!(attempt["wall_s"].as_f64().unwrap() > 0.0, "{report:#}");
+    assert!(attempt["cpu_s"].as_f64().unwrap() > 0.0, "{report:#}");
+    assert_eq!(attempt["exit_code"], serde_json::Value::Null);
 }
 
 #[test]

@@ -5,8 +5,8 @@ use crate::codes;
 use crate::relay::{self, Relay};
 use forkpoint_model::Result;
 use forkpoint_sandbox::{
-    ExecRequest, ExitKind, ExitReport, Limits, Network, Running, Sandbox, Terminal, TerminalSpec,
-    Usage,
+    ExecRequest, ExitKind, ExitReport, FinalUsage, Limits, Network, Running, Sandbox, Terminal,
+    TerminalSpec, Usage,
 };
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -15,6 +15,7 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 /// Where a command's standard stream leads.
 #[derive(Debug, Default)]
@@ -227,6 +228,7 @@ impl Command {
                 .into_iter()
                 .flatten()
                 .collect(),
+            killed: OnceLock::new(),
         })
     }
 
@@ -286,6 +288,8 @@ pub struct Child {
     /// foreground jobs are sent `SIGHUP`.
     pub terminal: Option<OwnedFd>,
     relays: Vec<Relay>,
+    /// What everything in the branch had used when [`Child::kill`] ended it: nobody is left to say so.
+    killed: OnceLock<FinalUsage>,
 }
 
 impl Child {
@@ -311,7 +315,12 @@ impl Child {
         for relay in self.relays.drain(..) {
             relay.finish()?;
         }
-        let report = report?;
+        let mut report = report?;
+        if let Some(last) = self.killed.get() {
+            report.cpu_ns = report.cpu_ns.max(last.usage.cpu_ns);
+            let peak = report.peak_memory_bytes.max(last.usage.peak_memory_bytes);
+            report.peak_memory_bytes = peak;
+        }
         if let ExitKind::StartFailed { errno, what } = &report.status {
             let cause = std::io::Error::from_raw_os_error(*errno);
             return Err(codes::COMMAND.io(what, cause));
@@ -349,7 +358,9 @@ impl Child {
     /// # Errors
     /// When that cannot be made certain.
     pub fn kill(&self) -> Result<()> {
-        self.sandbox.kill().map(drop)
+        let last = self.sandbox.kill()?;
+        self.killed.get_or_init(|| last);
+        Ok(())
     }
 
     /// What its branch uses at the moment.

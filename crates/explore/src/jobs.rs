@@ -35,10 +35,28 @@ impl<T> Done<T> {
     }
 }
 
+/// What came of an attempt's command.
+#[derive(Debug)]
+pub(crate) struct Run {
+    /// How it ended and what it used, whatever came of it then; nothing where it was never started.
+    pub(crate) exit: Option<Exit>,
+    pub(crate) done: Done<Ran>,
+}
+
+impl Run {
+    /// It did not even come to its command.
+    pub(crate) fn failed(error: Error) -> Self {
+        Self {
+            exit: None,
+            done: Done::Failed(error),
+        }
+    }
+}
+
 /// What an attempt's command did.
 #[derive(Debug)]
 pub(crate) struct Ran {
-    pub(crate) exit: Exit,
+    pub(crate) ended: Ended,
     pub(crate) restored: Vec<PathBuf>,
     pub(crate) delta: Delta,
 }
@@ -53,7 +71,7 @@ pub(crate) struct Verdict {
 /// What a job's thread sends back.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    Ran(Done<Ran>),
+    Ran(Run),
     Verified(Done<Verdict>),
     Scored(Done<Score>),
     Compared(Done<Judged>),
@@ -66,13 +84,16 @@ pub(crate) fn run(
     request: &RunRequest,
     protect: &[String],
     shared: &Shared<'_>,
-) -> Done<Ran> {
+) -> Run {
     let cancelled = || request.cancel.is_cancelled();
-    let body = || {
+    let mut used = None;
+    let mut body = || {
         let exit = logged(Some(index), Some(attempt.log()), shared, |output| {
             attempt.run(request, output)
         })?;
         shared.tell(&Progress::Ended { index, exit: &exit });
+        let ended = exit.ended.clone();
+        used = Some(exit);
         if cancelled() {
             return Ok(None);
         }
@@ -85,13 +106,16 @@ pub(crate) fn run(
         }
         let delta = attempt.delta()?;
         Ok(Some(Ran {
-            exit,
+            ended,
             restored,
             delta,
         }))
     };
     let result = body();
-    Done::of(result, cancelled())
+    Run {
+        exit: used,
+        done: Done::of(result, cancelled()),
+    }
 }
 
 /// Runs `command` with a function that takes its output: into the log, and line by line to whoever

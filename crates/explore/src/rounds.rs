@@ -14,7 +14,7 @@ use crate::backend::Told;
 use crate::backend::{Attempt, JudgeRequest, RunRequest};
 use crate::claims::COST_FILE;
 use crate::driver::Context;
-use crate::jobs::{self, Done};
+use crate::jobs;
 use crate::meter::Meter;
 use crate::observer::Progress;
 use crate::report::{Reason, Report};
@@ -36,7 +36,7 @@ pub(crate) type Shared = Option<Arc<dyn Attempt>>;
 #[derive(Debug)]
 pub(crate) enum Message {
     /// A job is over.
-    Job(u32, jobs::Outcome),
+    Job(u32, Box<jobs::Outcome>),
     /// The exploration is to end early.
     Stop(Stop),
 }
@@ -153,7 +153,7 @@ impl<'a, 'c, 'r> Rounds<'a, 'c, 'r> {
             Message::Job(index, outcome) => {
                 let slot = &mut self.slots[index as usize];
                 (slot.running, slot.stopping) = (None, false);
-                let event = match outcome {
+                let event = match *outcome {
                     jobs::Outcome::Ran(done) => self.ran(index, done),
                     jobs::Outcome::Verified(done) => self.verified(index, done),
                     jobs::Outcome::Scored(done) => self.scored(index, done),
@@ -210,12 +210,14 @@ impl<'a, 'c, 'r> Rounds<'a, 'c, 'r> {
         let sender = self.sender.clone();
         scope.spawn(move || {
             let outcome = catch_unwind(AssertUnwindSafe(job)).unwrap_or_else(|_| {
-                jobs::Outcome::Ran(Done::Failed(
+                jobs::Outcome::Ran(jobs::Run::failed(
                     codes::INTERNAL.error("a thread of an attempt panicked"),
                 ))
             });
             // The receiver outlives every job: it is owned by the thread that joins them.
-            sender.send(Message::Job(i, outcome)).unwrap_or(());
+            sender
+                .send(Message::Job(i, Box::new(outcome)))
+                .unwrap_or(());
         });
     }
 

@@ -3,11 +3,12 @@
 
 use forkpoint_model::Error;
 use forkpoint_model::strategy::Event;
+use std::time::Duration;
 
 use super::Rounds;
 use crate::backend::Ended;
 use crate::codes;
-use crate::jobs::{self, Done, Ran, Verdict};
+use crate::jobs::{self, Done, Ran, Run, Verdict};
 use crate::observer::Progress;
 use crate::report::{Reason, VerifierReport};
 use crate::score::Score;
@@ -18,7 +19,7 @@ impl Rounds<'_, '_, '_> {
     fn not_a_candidate(&self, i: u32, ran: &Ran) -> Option<Reason> {
         let spec = self.context.spec;
         let strategy = spec.strategy();
-        match &ran.exit.ended {
+        match &ran.ended {
             // In halving the time is a turn, and what was done in it counts.
             Ended::TimeLimit if strategy == StrategyName::Halving => None,
             Ended::TimeLimit => Some(Reason::Timeout),
@@ -34,13 +35,23 @@ impl Rounds<'_, '_, '_> {
         .or_else(|| (ran.delta.changed.files == 0 && !spec.allow_empty).then_some(Reason::NoChange))
     }
 
-    pub(super) fn ran(&mut self, i: u32, done: Done<Ran>) -> Event {
+    pub(super) fn ran(&mut self, i: u32, Run { exit, done }: Run) -> Event {
         self.read_cost(i);
-        let cpu = match &done {
-            Done::Ok(ran) => ran.exit.cpu,
-            Done::Stopped | Done::Failed(_) => std::time::Duration::ZERO,
-        };
-        self.meter.ended(i, cpu);
+        self.meter
+            .ended(i, exit.as_ref().map_or(Duration::ZERO, |exit| exit.cpu));
+        if let Some(exit) = exit {
+            self.read_claimed_score(i);
+            let row = &mut self.report.attempts[i as usize];
+            // How one that was told to stop ended says nothing of it.
+            row.exit_code = match &done {
+                Done::Stopped => None,
+                _ => exit.ended.exit_code(),
+            };
+            row.wall_s = exit.wall.as_secs_f64();
+            row.cpu_s = exit.cpu.as_secs_f64();
+            row.peak_memory_bytes = exit.peak_memory_bytes;
+            row.uncaptured = exit.uncaptured;
+        }
         match done {
             Done::Stopped => {
                 if let Some(why) = self.slots[i as usize].over_budget.take() {
@@ -51,18 +62,12 @@ impl Rounds<'_, '_, '_> {
             Done::Failed(error) => self.fail(i, Reason::StartError, &error),
             Done::Ok(ran) => {
                 self.count_disk(i);
-                self.read_claimed_score(i);
                 let reason = self.not_a_candidate(i, &ran);
-                let detail = match &ran.exit.ended {
+                let detail = match &ran.ended {
                     Ended::Code(_) | Ended::TimeLimit => None,
                     ended => Some(format!("the command {}", jobs::words(ended))),
                 };
                 let row = &mut self.report.attempts[i as usize];
-                row.exit_code = ran.exit.ended.exit_code();
-                row.wall_s = ran.exit.wall.as_secs_f64();
-                row.cpu_s = ran.exit.cpu.as_secs_f64();
-                row.peak_memory_bytes = ran.exit.peak_memory_bytes;
-                row.uncaptured = ran.exit.uncaptured;
                 row.restored = ran.restored.into_iter().map(Into::into).collect();
                 (row.changed, row.prepared) = (ran.delta.changed, ran.delta.prepared);
                 row.dropped = ran.delta.dropped;
